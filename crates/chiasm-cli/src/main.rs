@@ -1,0 +1,2 @@
+//! The `chiasm` command.
+fn main() {}

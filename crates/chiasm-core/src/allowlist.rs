@@ -1,0 +1,1 @@
+//! Which producers an operator has approved.

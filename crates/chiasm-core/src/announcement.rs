@@ -1,0 +1,1 @@
+//! One value of `ec_transfer_params`.

@@ -1,0 +1,1 @@
+//! Canonical `host:port` of a control socket.

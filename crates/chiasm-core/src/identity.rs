@@ -1,0 +1,1 @@
+//! What two instances must agree on before bytes move.

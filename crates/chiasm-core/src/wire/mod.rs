@@ -1,0 +1,1 @@
+//! The control messages, byte for byte as upstream speaks them.

@@ -1,0 +1,1 @@
+//! One node: the thread that owns the clock, the sockets and the planes.
