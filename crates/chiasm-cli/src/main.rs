@@ -1,2 +1,16 @@
-//! The `chiasm` command.
-fn main() {}
+//! The `chiasm` command: produce, fetch and look at encoder outputs from a shell.
+
+mod commands;
+mod exit;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    let arguments = commands::Arguments::parse();
+    match commands::run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
