@@ -14,6 +14,7 @@ pub mod digest;
 pub mod dtype;
 pub mod endpoint;
 pub mod entry;
+pub mod excerpt;
 pub mod extent;
 pub mod identity;
 pub mod limits;

@@ -21,3 +21,25 @@ pub const MAX_NESTING: usize = 64;
 
 /// How long an upstream grant lives: `PRODUCER_PIN_LEASE_S` of vLLM 0.33.
 pub const UPSTREAM_LEASE: Duration = Duration::from_secs(30);
+/// Most characters of untrusted text that an error message repeats.
+pub const MAX_EXCERPT_CHARS: usize = 64;
+
+/// Longest host name in bytes, without a trailing dot (RFC 1035, 255 octets on the wire).
+pub const MAX_HOST_NAME_BYTES: usize = 253;
+
+/// Longest part of a host name between two dots, in bytes (RFC 1035).
+pub const MAX_HOST_LABEL_BYTES: usize = 63;
+
+/// Most ports that one `host:first-last` of the allowlist stands for. One port per data-parallel
+/// rank: more on one host than any engine runs.
+pub const MAX_ALLOWED_PORT_RANGE: u32 = 1024;
+
+/// Most endpoints on an allowlist after its ranges are expanded: a thousand hosts of 64 ranks. A
+/// few megabytes at most.
+pub const MAX_ALLOWED_ENDPOINTS: usize = 65_536;
+
+/// Most items of one `ec_transfer_params`. A request of more media items than this fits no context.
+pub const MAX_PARAMS_ITEMS: usize = 4096;
+
+/// Longest text of one `ec_transfer_params` in bytes: 1 KiB for each of [`MAX_PARAMS_ITEMS`].
+pub const MAX_PARAMS_BYTES: usize = 4 << 20;
