@@ -19,5 +19,6 @@ pub mod extent;
 pub mod identity;
 pub mod limits;
 pub mod mm_hash;
+pub mod plane;
 pub mod time;
 pub mod wire;

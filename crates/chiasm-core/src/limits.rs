@@ -19,6 +19,15 @@ pub const MAX_EXTENTS: usize = 64;
 /// ends its engine at 100,000).
 pub const MAX_NESTING: usize = 64;
 
+/// Most plane names that a request may offer. There are three; the rest is room for later ones.
+pub const MAX_PLANES_OFFERED: usize = 16;
+
+/// Longest fingerprint in a `chiasm` map, in bytes: twice a sha256 in hexadecimal digits.
+pub const MAX_FINGERPRINT_BYTES: usize = 128;
+
+/// Longest reason word in a `chiasm` map, in bytes. It is a word for machines, not a message.
+pub const MAX_REASON_BYTES: usize = 64;
+
 /// How long an upstream grant lives: `PRODUCER_PIN_LEASE_S` of vLLM 0.33.
 pub const UPSTREAM_LEASE: Duration = Duration::from_secs(30);
 /// Most characters of untrusted text that an error message repeats.
