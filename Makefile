@@ -1,0 +1,129 @@
+# Everything that a person or a CI machine runs. `make` alone lists it.
+#
+# Nothing here needs sudo, and no step is skipped because something is missing: a missing tool ends
+# the run and says what to install.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# One step at a time: cargo uses all cores itself, and the output stays readable under `make -j`.
+.NOTPARALLEL:
+
+PYTHON ?= python3
+export PYTHON
+
+comma := ,
+target := $(abspath $(or $(CARGO_TARGET_DIR),target))
+venv := $(CURDIR)/.venv
+rust_version := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+
+# What the tests run: the command that was just built, and the interpreter that plays foreign peers.
+export CHIASM_BIN := $(target)/release/chiasm
+export CHIASM_TEST_PYTHON := $(venv)/bin/python
+
+step = @printf '\n==> %(%T)T %s\n' -1 "$(1)"
+need = @command -v $(1) >/dev/null || { echo "error: $(1) is missing: $(2)" >&2; exit 1; }
+
+##@ Use
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@printf '\nVariables: PYTHON (%s), CARGO_TARGET_DIR (%s),\n' "$(PYTHON)" "$(target)"
+	@printf 'CHIASM_CACHE: where tools are kept between checkouts (~/.cache/chiasm)\n'
+
+.PHONY: setup
+setup: rust ## make .venv with the Python packages of the tests (again only when they change)
+	$(call step,python environment)
+	@scripts/setup-python
+
+.PHONY: build
+build: rust ## build the chiasm command (release)
+	$(call step,build (release))
+	cargo build --release --locked
+
+.PHONY: demo
+demo: build ## move encoder outputs between processes of this machine and show the result
+	$(call step,demo)
+	$(CHIASM_BIN) demo
+
+##@ Check
+
+.PHONY: test
+test: lint deny test-rust test-python ## everything that a CPU can run; what CI runs
+
+.PHONY: test-fast
+test-fast: export CHIASM_BIN := $(target)/debug/chiasm
+test-fast: setup check-tree fmt-check ## the inner loop: no clippy, no docs, no deny, no slow tests
+	$(call step,Rust tests)
+	cargo test --workspace --locked
+	$(call step,build (debug))
+	cargo build --locked
+	$(call step,Python tests that are not slow)
+	$(venv)/bin/pytest -m 'not slow'
+
+.PHONY: test-rust
+test-rust: setup ## Rust tests, with those in the documentation
+	$(call step,Rust tests)
+	cargo test --workspace --locked
+
+.PHONY: test-python
+test-python: setup build ## pytest: the command from outside, foreign peers, the tree
+	$(call step,Python tests)
+	$(venv)/bin/pytest
+
+.PHONY: lint
+lint: setup check-tree fmt-check clippy doc lint-python ## everything that only reads the code
+
+.PHONY: check-tree
+check-tree: ## files too long, placeholders, things that were never meant to be committed
+	$(call step,tree)
+	scripts/check-tree
+
+.PHONY: fmt-check
+fmt-check: rust
+	$(call step,format of the Rust code)
+	cargo fmt --all --check
+
+.PHONY: clippy
+clippy: rust
+	$(call step,clippy)
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: doc
+doc: rust
+	$(call step,documentation)
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+
+.PHONY: lint-python
+lint-python: setup
+	$(call step,format$(comma) lints and types of the Python code)
+	$(venv)/bin/ruff format --check
+	$(venv)/bin/ruff check
+	$(venv)/bin/mypy
+
+.PHONY: deny
+deny: rust ## licences, sources and duplicates of every dependency
+	$(call step,dependencies)
+	scripts/cargo-deny
+
+##@ Change
+
+.PHONY: fmt
+fmt: setup ## format Rust and Python
+	cargo fmt --all
+	$(venv)/bin/ruff check --fix
+	$(venv)/bin/ruff format
+
+.PHONY: clean
+clean: ## remove what make made here (not the tools in CHIASM_CACHE)
+	rm -rf $(target) $(venv) .pytest_cache .ruff_cache .mypy_cache
+	find tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Everything that building needs; the lints need two components of Rust more.
+.PHONY: rust
+rust:
+	$(call need,cargo,install Rust $(rust_version) or later with rustup$(comma) with clippy and rustfmt)
+	$(call need,cc,apt install gcc libc6-dev)
