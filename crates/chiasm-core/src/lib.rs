@@ -10,6 +10,7 @@
 pub mod allowlist;
 pub mod announcement;
 pub mod cache;
+pub mod consumer;
 pub mod digest;
 pub mod dtype;
 pub mod endpoint;
@@ -20,5 +21,6 @@ pub mod identity;
 pub mod limits;
 pub mod mm_hash;
 pub mod plane;
+pub mod producer;
 pub mod time;
 pub mod wire;

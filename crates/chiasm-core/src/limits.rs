@@ -30,6 +30,33 @@ pub const MAX_REASON_BYTES: usize = 64;
 
 /// How long an upstream grant lives: `PRODUCER_PIN_LEASE_S` of vLLM 0.33.
 pub const UPSTREAM_LEASE: Duration = Duration::from_secs(30);
+
+/// Live grants and streams of one producer. Each costs about 300 bytes.
+pub const MAX_GRANTS: usize = 4096;
+
+/// Live grants and streams of one peer: four times the 96 transfers that the fleet benchmark keeps
+/// outstanding.
+pub const MAX_GRANTS_PER_PEER: usize = 384;
+
+/// Sessions on one control connection. Upstream and Chiasm use one.
+pub const MAX_SESSIONS_PER_PEER: usize = 16;
+
+/// Requests of one link that may wait for an answer, those included whose transfer has been given
+/// up: what is left of a silent producer is bounded.
+pub const MAX_UNANSWERED_PER_LINK: usize = 1024;
+
+/// Endpoints that one consumer keeps a link to.
+pub const MAX_LINKS: usize = 1024;
+
+/// How long a consumer waits for an ack: `consumer_ack_timeout_s` of vLLM 0.33.
+pub const ACK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long one read may take: `_CONSUMER_READ_TIMEOUT_S` of vLLM 0.33.
+pub const READ_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How much of a lease is left unused, for clock error and the last message's way.
+pub const LEASE_MARGIN: Duration = Duration::from_secs(1);
+
 /// Most characters of untrusted text that an error message repeats.
 pub const MAX_EXCERPT_CHARS: usize = 64;
 

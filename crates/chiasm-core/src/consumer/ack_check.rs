@@ -1,0 +1,111 @@
+//! Whether an ack agrees with what was announced and asked for. Nothing is allocated before it does.
+
+use std::time::Duration;
+
+use super::{ConsumerConfig, FailureReason, Wanted};
+use crate::digest::Digest;
+use crate::entry::EntryMeta;
+use crate::extent::blocks_in;
+use crate::plane::Plane;
+use crate::producer::GrantToken;
+use crate::wire::{AckExtension, XferAck};
+
+/// What both sides agree to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AgreedRead {
+    pub(super) plane: Plane,
+    pub(super) token: Option<GrantToken>,
+    pub(super) meta: EntryMeta,
+    pub(super) digest: Option<Digest>,
+    /// What was left of the lease when the ack was made.
+    pub(super) lease: Duration,
+}
+
+/// Checks everything that an OK ack says against the announcement; turns a NACK into its reason.
+pub(super) fn check(
+    wanted: &Wanted,
+    ack: &XferAck<'_>,
+    session: &str,
+    config: &ConsumerConfig,
+) -> Result<AgreedRead, FailureReason> {
+    let extension = ack.chiasm.as_ref();
+    let word = extension.and_then(|extension| extension.reason).unwrap_or_default();
+    if let Some(reason) = FailureReason::of_nack(ack.status, word) {
+        return Err(reason);
+    }
+    if ack.session_id != session {
+        return Err(mismatch("it names another session".into()));
+    }
+    let Some(extension) = extension else {
+        let reason = "an upstream producer can be read over nixl only, which is not available here";
+        return Err(FailureReason::NoPlane(reason.into()));
+    };
+    let plane = plane(extension, config)?;
+    let meta = meta(wanted, extension, config)?;
+    let token = extension.token.map(GrantToken);
+    if plane == Plane::Tcp && token.is_none() {
+        return Err(mismatch("it opens a tcp stream without a token".into()));
+    }
+    if blocks_in(&extension.extents) != u64::from(wanted.blocks) {
+        return Err(mismatch(format!(
+            "{} blocks granted, {} announced",
+            blocks_in(&extension.extents),
+            wanted.blocks
+        )));
+    }
+    let lease = extension.lease_ms.map_or(Duration::ZERO, Duration::from_millis);
+    Ok(AgreedRead { plane, token, meta, digest: extension.digest, lease })
+}
+
+fn plane(extension: &AckExtension<'_>, config: &ConsumerConfig) -> Result<Plane, FailureReason> {
+    let plane = extension.plane.ok_or_else(|| mismatch("it chooses no plane".into()))?;
+    if !config.planes.contains(plane) {
+        return Err(mismatch(format!("it chooses {plane}, which was not offered")));
+    }
+    Ok(plane)
+}
+
+fn meta(
+    wanted: &Wanted,
+    extension: &AckExtension<'_>,
+    config: &ConsumerConfig,
+) -> Result<EntryMeta, FailureReason> {
+    let (rows, width) = extension.shape.ok_or_else(|| mismatch("it gives no shape".into()))?;
+    if (rows, width) != (wanted.rows, wanted.width) {
+        return Err(mismatch(format!(
+            "shape [{rows}, {width}] granted, [{}, {}] announced",
+            wanted.rows, wanted.width
+        )));
+    }
+    let dtype = extension.dtype.ok_or_else(|| mismatch("it gives no dtype".into()))?;
+    if let Some(expected) = wanted.dtype
+        && expected != dtype
+    {
+        return Err(mismatch(format!("dtype {dtype} granted, {expected} expected")));
+    }
+    let meta = EntryMeta::new(rows, width, dtype)
+        .ok_or_else(|| mismatch(format!("[{rows}, {width}] of {dtype} overflows")))?;
+    if extension.bytes != Some(meta.bytes) {
+        return Err(mismatch(format!(
+            "{:?} bytes granted, [{rows}, {width}] of {dtype} has {}",
+            extension.bytes, meta.bytes
+        )));
+    }
+    if extension.block_size_bytes != Some(config.block_size_bytes) {
+        return Err(mismatch(format!(
+            "block size {:?} granted, {} here",
+            extension.block_size_bytes, config.block_size_bytes
+        )));
+    }
+    if meta.blocks(config.block_size_bytes) != Some(wanted.blocks) {
+        return Err(mismatch(format!(
+            "{} bytes do not fill the {} blocks announced",
+            meta.bytes, wanted.blocks
+        )));
+    }
+    Ok(meta)
+}
+
+fn mismatch(what: String) -> FailureReason {
+    FailureReason::AckMismatch(what)
+}

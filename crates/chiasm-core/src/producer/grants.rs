@@ -1,0 +1,332 @@
+//! The table of live grants and of the streams that they opened, with the quotas of their holders.
+//!
+//! A grant holds exactly one pin on its entry from `give` until it ends. Opening a stream hands the
+//! pin over; nothing here pins twice or unpins twice for one grant (S4, S8).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rand_chacha::ChaCha12Rng;
+use rand_core::Rng as _;
+use slab::Slab;
+
+use super::reply::RefusalReason;
+use super::{PeerId, ProducerLimits};
+use crate::cache::{Cache, EntryKey};
+use crate::digest::Digest;
+use crate::entry::EntryMeta;
+use crate::extent::{Extent, blocks_in};
+use crate::mm_hash::MmHash;
+use crate::plane::Plane;
+use crate::time::Nanos;
+
+/// Sixteen random bytes that open one data stream for one grant, once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GrantToken(pub [u8; 16]);
+
+/// A stream that serves one grant's bytes. Never used again in one producer's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(u64);
+
+/// What a stream may send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamRead {
+    /// To report its end.
+    pub stream: StreamId,
+    /// The entry's blocks, in order.
+    pub extents: Vec<Extent>,
+    /// Exact length: no more than this is sent.
+    pub bytes: u64,
+    /// No byte may be sent after this instant.
+    pub deadline: Nanos,
+}
+
+/// A promise that an entry's blocks do not change until `deadline`.
+#[derive(Clone, Debug)]
+pub(super) struct Grant {
+    pub(super) peer: PeerId,
+    pub(super) session: Arc<str>,
+    pub(super) hash: MmHash,
+    pub(super) entry: EntryKey,
+    pub(super) plane: Plane,
+    pub(super) token: GrantToken,
+    pub(super) deadline: Nanos,
+    pub(super) extents: Vec<Extent>,
+    pub(super) meta: EntryMeta,
+    pub(super) digest: Option<Digest>,
+}
+
+/// Something that holds a pin: a grant that waits for its reader, or a stream.
+#[derive(Debug)]
+struct Holder {
+    grant: Grant,
+    stream: Option<StreamId>,
+}
+
+#[derive(Debug, Default)]
+struct PeerUsage {
+    grants: usize,
+    blocks: u64,
+    sessions: BTreeSet<Arc<str>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Grants {
+    limits: ProducerLimits,
+    rng: ChaCha12Rng,
+    next_stream: u64,
+    holders: Slab<Holder>,
+    /// Grants that wait for their reader. The pair is a key of its own, never one joined text
+    /// (hazard B7).
+    waiting: BTreeMap<(Arc<str>, MmHash), usize>,
+    tokens: BTreeMap<GrantToken, usize>,
+    streams: BTreeMap<StreamId, usize>,
+    deadlines: BTreeSet<(Nanos, usize)>,
+    peers: BTreeMap<PeerId, PeerUsage>,
+    sessions: BTreeMap<Arc<str>, PeerId>,
+    /// Holders per entry, so that an entry that many peers read counts once.
+    entries: BTreeMap<EntryKey, u32>,
+    pinned_blocks: u32,
+}
+
+impl Grants {
+    pub(super) fn new(limits: ProducerLimits, rng: ChaCha12Rng) -> Self {
+        Self {
+            limits,
+            rng,
+            next_stream: 0,
+            holders: Slab::new(),
+            waiting: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            peers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            pinned_blocks: 0,
+        }
+    }
+
+    pub(super) fn live(&self) -> usize {
+        self.holders.len()
+    }
+
+    pub(super) fn pinned_blocks(&self) -> u32 {
+        self.pinned_blocks
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// A session id belongs to the live connection that used it first.
+    pub(super) fn claim_session(
+        &mut self,
+        session: &str,
+        peer: PeerId,
+    ) -> Result<(), RefusalReason> {
+        match self.sessions.get(session) {
+            Some(owner) if *owner == peer => return Ok(()),
+            Some(_) => return Err(RefusalReason::SessionInUse),
+            None => {}
+        }
+        let usage = self.peers.entry(peer).or_default();
+        if usage.sessions.len() >= self.limits.max_sessions_per_peer {
+            return Err(RefusalReason::SessionId);
+        }
+        let session: Arc<str> = Arc::from(session);
+        usage.sessions.insert(Arc::clone(&session));
+        self.sessions.insert(session, peer);
+        Ok(())
+    }
+
+    /// Gives the grant that is wanted, or renews the one that is there: one pin, a new lease and a
+    /// new token (the old one opens nothing any more).
+    pub(super) fn give(
+        &mut self,
+        wanted: Grant,
+        cache: &mut Cache,
+    ) -> Result<Grant, RefusalReason> {
+        let key = (Arc::clone(&wanted.session), wanted.hash.clone());
+        if let Some(slot) = self.waiting.get(&key).copied() {
+            let old = self.holder(slot);
+            if old.entry == wanted.entry {
+                return Ok(self.renew(slot, &wanted));
+            }
+            // The entry was replaced under its hash meanwhile. Its pin says that this cannot happen
+            // to a ready one; ending the old grant is right whatever the cause.
+            self.end(slot, cache);
+        }
+        self.check_quota(&wanted)?;
+        cache.pin(wanted.entry).map_err(|_| RefusalReason::NotReady)?;
+        Ok(self.insert(wanted, key))
+    }
+
+    fn check_quota(&self, wanted: &Grant) -> Result<(), RefusalReason> {
+        let blocks = blocks_in(&wanted.extents);
+        if self.holders.len() >= self.limits.max_grants {
+            return Err(RefusalReason::Quota);
+        }
+        if let Some(usage) = self.peers.get(&wanted.peer)
+            && usage.grants > 0
+            && (usage.grants >= self.limits.max_grants_per_peer
+                || usage.blocks + blocks > u64::from(self.limits.max_blocks_per_peer))
+        {
+            return Err(RefusalReason::Quota);
+        }
+        let more = if self.entries.contains_key(&wanted.entry) { 0 } else { blocks };
+        let pinned = u64::from(self.pinned_blocks) + more;
+        if !self.holders.is_empty() && pinned > u64::from(self.limits.max_blocks) {
+            return Err(RefusalReason::Quota);
+        }
+        Ok(())
+    }
+
+    fn renew(&mut self, slot: usize, wanted: &Grant) -> Grant {
+        let token = self.new_token();
+        let holder = self.holders.get_mut(slot).expect("the table names live holders only");
+        self.tokens.remove(&holder.grant.token);
+        self.deadlines.remove(&(holder.grant.deadline, slot));
+        holder.grant.token = token;
+        holder.grant.deadline = wanted.deadline;
+        holder.grant.plane = wanted.plane;
+        self.tokens.insert(token, slot);
+        self.deadlines.insert((wanted.deadline, slot));
+        holder.grant.clone()
+    }
+
+    fn insert(&mut self, mut grant: Grant, key: (Arc<str>, MmHash)) -> Grant {
+        grant.token = self.new_token();
+        let blocks = blocks_in(&grant.extents);
+        let usage = self.peers.entry(grant.peer).or_default();
+        usage.grants += 1;
+        usage.blocks += blocks;
+        let holders = self.entries.entry(grant.entry).or_insert(0);
+        if *holders == 0 {
+            self.pinned_blocks += narrow(blocks);
+        }
+        *holders += 1;
+        let slot = self.holders.insert(Holder { grant: grant.clone(), stream: None });
+        self.waiting.insert(key, slot);
+        self.tokens.insert(grant.token, slot);
+        self.deadlines.insert((grant.deadline, slot));
+        grant
+    }
+
+    /// A token opens once and only before its grant's end.
+    pub(super) fn open(&mut self, now: Nanos, token: GrantToken) -> Option<StreamRead> {
+        let slot = *self.tokens.get(&token)?;
+        if now > self.holder(slot).deadline {
+            return None;
+        }
+        self.tokens.remove(&token);
+        let stream = StreamId(self.next_stream);
+        self.next_stream += 1;
+        self.streams.insert(stream, slot);
+        let holder = self.holders.get_mut(slot).expect("tokens name live holders only");
+        holder.stream = Some(stream);
+        let grant = &holder.grant;
+        self.waiting.remove(&(Arc::clone(&grant.session), grant.hash.clone()));
+        Some(StreamRead {
+            stream,
+            extents: grant.extents.clone(),
+            bytes: grant.meta.bytes,
+            deadline: grant.deadline,
+        })
+    }
+
+    /// False if that stream has ended before.
+    pub(super) fn end_stream(&mut self, stream: StreamId, cache: &mut Cache) -> bool {
+        let Some(slot) = self.streams.get(&stream).copied() else { return false };
+        self.end(slot, cache);
+        true
+    }
+
+    /// Ends the peer's tcp grants that no stream has opened; the number of them.
+    pub(super) fn drop_peer(&mut self, peer: PeerId, cache: &mut Cache) -> u64 {
+        let mine = |(slot, holder): (usize, &Holder)| {
+            let waits = holder.stream.is_none() && holder.grant.plane == Plane::Tcp;
+            (waits && holder.grant.peer == peer).then_some(slot)
+        };
+        let slots: Vec<usize> = self.holders.iter().filter_map(mine).collect();
+        for slot in &slots {
+            self.end(*slot, cache);
+        }
+        if let Some(usage) = self.peers.get_mut(&peer) {
+            for session in std::mem::take(&mut usage.sessions) {
+                self.sessions.remove(&session);
+            }
+        }
+        self.forget_peer_if_idle(peer);
+        slots.len() as u64
+    }
+
+    /// Ends everything whose deadline has passed; how many, and the streams among them.
+    pub(super) fn expire(&mut self, now: Nanos, cache: &mut Cache) -> (u64, Vec<StreamId>) {
+        let (mut expired, mut streams) = (0, Vec::new());
+        while let Some((deadline, slot)) = self.deadlines.first().copied()
+            && now > deadline
+        {
+            streams.extend(self.holders.get(slot).and_then(|holder| holder.stream));
+            self.end(slot, cache);
+            expired += 1;
+        }
+        (expired, streams)
+    }
+
+    pub(super) fn drop_all(&mut self, cache: &mut Cache) {
+        let slots: Vec<usize> = self.holders.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.end(slot, cache);
+        }
+    }
+
+    fn end(&mut self, slot: usize, cache: &mut Cache) {
+        let Holder { grant, stream } = self.holders.remove(slot);
+        self.deadlines.remove(&(grant.deadline, slot));
+        if let Some(stream) = stream {
+            self.streams.remove(&stream);
+        } else {
+            self.tokens.remove(&grant.token);
+            self.waiting.remove(&(grant.session, grant.hash));
+        }
+        let blocks = blocks_in(&grant.extents);
+        if let Some(usage) = self.peers.get_mut(&grant.peer) {
+            usage.grants -= 1;
+            usage.blocks -= blocks;
+        }
+        self.forget_peer_if_idle(grant.peer);
+        if let Some(holders) = self.entries.get_mut(&grant.entry) {
+            *holders -= 1;
+            if *holders == 0 {
+                self.entries.remove(&grant.entry);
+                self.pinned_blocks -= narrow(blocks);
+            }
+        }
+        let unpinned = cache.unpin(grant.entry);
+        debug_assert!(unpinned.is_ok(), "a grant holds one pin until it ends");
+    }
+
+    fn forget_peer_if_idle(&mut self, peer: PeerId) {
+        if let Some(usage) = self.peers.get(&peer)
+            && usage.grants == 0
+            && usage.sessions.is_empty()
+        {
+            self.peers.remove(&peer);
+        }
+    }
+
+    fn holder(&self, slot: usize) -> &Grant {
+        &self.holders.get(slot).expect("the table names live holders only").grant
+    }
+
+    fn new_token(&mut self) -> GrantToken {
+        let mut token = GrantToken::default();
+        self.rng.fill_bytes(&mut token.0);
+        token
+    }
+}
+
+fn narrow(blocks: u64) -> u32 {
+    u32::try_from(blocks).expect("one region has at most u32::MAX blocks")
+}

@@ -1,0 +1,278 @@
+//! The producer: answers transfer requests with grants and NACKs, in upstream's order of checks.
+//!
+//! It must never grant bytes that could change: a grant pins its entry until it ends (S2), and it
+//! ends by its own completion or by its lease (S8). It must never let one peer take everything: each
+//! peer has quotas (S7).
+
+mod grants;
+mod reply;
+
+use std::time::Duration;
+
+use rand_chacha::ChaCha12Rng;
+use rand_core::SeedableRng as _;
+
+pub use self::grants::{GrantToken, StreamId, StreamRead};
+pub use self::reply::RefusalReason;
+
+use self::grants::{Grant, Grants};
+use crate::cache::{Cache, EntryState};
+use crate::limits;
+use crate::mm_hash::MmHash;
+use crate::plane::{Plane, PlaneList};
+use crate::time::Nanos;
+use crate::wire::{AckStatus, CONNECTOR_VERSION, XferReq};
+
+/// A peer of the control socket: one live connection, numbered by whoever owns the sockets. Numbers
+/// are never used again in one node's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u64);
+
+/// What a producer is told once.
+#[derive(Clone, Debug)]
+pub struct ProducerConfig {
+    /// The compatibility hash that every request must carry.
+    pub compat_hash: String,
+    /// What the compatibility hash leaves out; compared only where the peer sends one as well.
+    pub fingerprint: Option<String>,
+    /// Random number of this node's life.
+    pub epoch: u64,
+    /// Bytes of one block.
+    pub block_size_bytes: u64,
+    /// How long a grant lives if its reader never comes (`pin_lease_s`).
+    pub lease: Duration,
+    /// Planes that this producer serves.
+    pub planes: PlaneList,
+    /// Bounds on what peers may hold.
+    pub limits: ProducerLimits,
+}
+
+/// Bounds on what peers may hold. Where one bites the answer is `NOT_READY`, which every consumer
+/// takes as "ask again".
+#[derive(Clone, Copy, Debug)]
+pub struct ProducerLimits {
+    /// Live grants and streams of all peers together.
+    pub max_grants: usize,
+    /// Live grants and streams of one peer.
+    pub max_grants_per_peer: usize,
+    /// Sessions that one peer may use on one connection; upstream uses one.
+    pub max_sessions_per_peer: usize,
+    /// Blocks that the grants and streams of one peer may pin, one grant always excepted.
+    pub max_blocks_per_peer: u32,
+    /// Blocks that all grants and streams may pin, one grant always excepted: the rest stays free
+    /// for saves, so that peers cannot stop the encoder's work (hazard D2).
+    pub max_blocks: u32,
+}
+
+impl ProducerLimits {
+    /// The defaults for a region of `blocks` blocks: three quarters for all peers, half for one.
+    #[must_use]
+    pub fn for_region(blocks: u32) -> Self {
+        Self {
+            max_grants: limits::MAX_GRANTS,
+            max_grants_per_peer: limits::MAX_GRANTS_PER_PEER,
+            max_sessions_per_peer: limits::MAX_SESSIONS_PER_PEER,
+            max_blocks_per_peer: blocks / 2,
+            max_blocks: blocks - blocks / 4,
+        }
+    }
+}
+
+/// How often each answer was given; the rest of the counters follow from these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProducerCounters {
+    /// OK acks: grants given or renewed.
+    pub granted: u64,
+    /// NACKs by status, indexed by [`AckStatus`] as a number.
+    pub nacks: [u64; 6],
+    /// Requests that could not be decoded, dropped without an answer as upstream does.
+    pub malformed: u64,
+    /// Answers `NOT_READY` because a quota was reached.
+    pub over_quota: u64,
+    /// Grants that ended because their bytes had been sent.
+    pub completed: u64,
+    /// Grants that ended because their lease ran out.
+    pub expired: u64,
+    /// Grants that ended because their connection or stream was lost.
+    pub lost: u64,
+    /// Data streams that presented a token which opens nothing.
+    pub bad_tokens: u64,
+}
+
+/// The producer's side of the control protocol.
+#[derive(Debug)]
+pub struct Producer {
+    config: ProducerConfig,
+    grants: Grants,
+    counters: ProducerCounters,
+}
+
+impl Producer {
+    /// A producer without grants. `seed` makes its tokens; a node takes it from the system's
+    /// randomness, a simulator from its own seed.
+    #[must_use]
+    pub fn new(config: ProducerConfig, seed: [u8; 32]) -> Self {
+        let grants = Grants::new(config.limits, ChaCha12Rng::from_seed(seed));
+        Self { config, grants, counters: ProducerCounters::default() }
+    }
+
+    /// Answers one request. `None`: it could not be decoded, and as with upstream there is no answer.
+    pub fn handle_request(
+        &mut self,
+        now: Nanos,
+        peer: PeerId,
+        payload: &[u8],
+        cache: &mut Cache,
+    ) -> Option<Vec<u8>> {
+        let Ok(request) = XferReq::decode(payload) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        let ack = match self.grant(now, peer, &request, cache) {
+            Ok(grant) => {
+                self.counters.granted += 1;
+                reply::granted(&self.config, &request, &grant, now)
+            }
+            Err(refusal) => {
+                let slot = self.counters.nacks.get_mut(usize::from(refusal.status().code()));
+                if let Some(count) = slot {
+                    *count += 1;
+                }
+                self.counters.over_quota += u64::from(refusal == RefusalReason::Quota);
+                reply::refused(&self.config, &request, refusal)
+            }
+        };
+        Some(ack)
+    }
+
+    /// Upstream's order of checks: version, compatibility hash, session id, cache. Ours stand where
+    /// they cannot change which upstream check answers first.
+    fn grant(
+        &mut self,
+        now: Nanos,
+        peer: PeerId,
+        request: &XferReq<'_>,
+        cache: &mut Cache,
+    ) -> Result<Grant, RefusalReason> {
+        if request.connector_version != i128::from(CONNECTOR_VERSION) {
+            return Err(RefusalReason::Version);
+        }
+        if request.compatibility_hash != self.config.compat_hash {
+            return Err(RefusalReason::CompatHash);
+        }
+        let theirs = request.chiasm.as_ref().and_then(|extension| extension.fingerprint);
+        if let (Some(theirs), Some(ours)) = (theirs, self.config.fingerprint.as_deref())
+            && theirs != ours
+        {
+            return Err(RefusalReason::Fingerprint);
+        }
+        if request.session_id.is_empty() || request.session_id.len() > limits::MAX_SESSION_ID_BYTES
+        {
+            return Err(RefusalReason::SessionId);
+        }
+        self.grants.claim_session(request.session_id, peer)?;
+        let (key, entry) = cache.find(request.mm_hash).ok_or(RefusalReason::Missing)?;
+        if entry.state() != EntryState::Ready {
+            return Err(RefusalReason::NotReady);
+        }
+        let plane = self.common_plane(request)?;
+        let hash: MmHash = entry.hash().clone();
+        let wanted = Grant {
+            peer,
+            session: request.session_id.into(),
+            hash,
+            entry: key,
+            plane,
+            token: GrantToken::default(),
+            deadline: now.after(self.config.lease),
+            extents: entry.extents().to_vec(),
+            meta: *entry.meta(),
+            digest: entry.digest(),
+        };
+        self.grants.give(wanted, cache)
+    }
+
+    /// The first plane of the consumer's order that this producer serves.
+    fn common_plane(&self, request: &XferReq<'_>) -> Result<Plane, RefusalReason> {
+        let offered = request.chiasm.map_or(PlaneList::EMPTY, |extension| extension.planes);
+        offered
+            .iter()
+            .find(|plane| self.config.planes.contains(*plane))
+            .ok_or(RefusalReason::NoPlane)
+    }
+
+    /// A data stream presents a token. It opens once; the grant's pin goes over to the stream, which
+    /// must be reported by [`Producer::stream_ended`]. `None`: the token opens nothing (any more).
+    pub fn open_stream(&mut self, now: Nanos, token: GrantToken) -> Option<StreamRead> {
+        let opened = self.grants.open(now, token);
+        self.counters.bad_tokens += u64::from(opened.is_none());
+        opened
+    }
+
+    /// The stream has handed all its bytes over (`completed`) or is lost. Ends exactly one grant;
+    /// a stream that has ended already is ignored.
+    pub fn stream_ended(&mut self, stream: StreamId, completed: bool, cache: &mut Cache) {
+        if !self.grants.end_stream(stream, cache) {
+            return;
+        }
+        if completed {
+            self.counters.completed += 1;
+        } else {
+            self.counters.lost += 1;
+        }
+    }
+
+    /// The peer's control connection is gone: its sessions are free again, and its tcp grants end,
+    /// since only that connection could have told their token (S8). Streams go on by themselves.
+    pub fn peer_gone(&mut self, peer: PeerId, cache: &mut Cache) {
+        self.counters.lost += self.grants.drop_peer(peer, cache);
+    }
+
+    /// Ends what has outlived its lease. Gives the streams that must be closed because they ran into
+    /// the end of theirs.
+    pub fn handle_timeout(&mut self, now: Nanos, cache: &mut Cache) -> Vec<StreamId> {
+        let (expired, streams) = self.grants.expire(now, cache);
+        self.counters.expired += expired;
+        streams
+    }
+
+    /// When [`Producer::handle_timeout`] has something to do: just past the earliest lease.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Nanos {
+        self.grants.next_deadline().map_or(Nanos::NEVER, |at| at.after(Duration::from_nanos(1)))
+    }
+
+    /// Ends every grant and stream, for shutdown.
+    pub fn close(&mut self, cache: &mut Cache) {
+        self.grants.drop_all(cache);
+    }
+
+    /// Live grants and streams.
+    #[must_use]
+    pub fn live_grants(&self) -> usize {
+        self.grants.live()
+    }
+
+    /// Blocks that grants and streams pin, each block once.
+    #[must_use]
+    pub fn pinned_blocks(&self) -> u32 {
+        self.grants.pinned_blocks()
+    }
+
+    /// What was answered so far.
+    #[must_use]
+    pub fn counters(&self) -> ProducerCounters {
+        self.counters
+    }
+
+    /// The status that this producer would give for a request of `hash` from a compatible peer, for
+    /// display only.
+    #[must_use]
+    pub fn status_of(cache: &Cache, hash: &str) -> AckStatus {
+        match cache.find(hash) {
+            None => AckStatus::Missing,
+            Some((_, entry)) if entry.state() == EntryState::Ready => AckStatus::Ok,
+            Some(_) => AckStatus::NotReady,
+        }
+    }
+}
