@@ -1,0 +1,203 @@
+//! Making a region's file: reserved, faulted in, locked and written before it gets its name.
+//!
+//! It must never leave anything behind on a way out that is not success (E2, S9): the file has no
+//! name until all is done, or a draft's name that goes with the guard that holds it.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{self, AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::error::RegionError;
+use crate::file;
+use crate::header::Header;
+use crate::mapping::{Access, Mapping};
+use crate::options::{RegionOptions, page_bytes};
+use crate::reclaim::{DRAFT_PREFIX, Removal, remove_if_dead};
+use crate::region::{Region, mapped_bytes};
+
+/// Bytes per `fallocate`. It starts over after a signal, so one call for gigabytes would never end
+/// in a process with a profiling timer; 16 MiB take some 5 ms.
+const RESERVE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// How often, a millisecond apart, to look again at a file that another process is just removing.
+/// That takes it microseconds; if it does not, it hangs, and the name is in use.
+const BUSY_ATTEMPTS: u32 = 100;
+
+/// Attempts to get a name that other creators compete for, and a draft's name.
+const NAME_ATTEMPTS: u32 = 64;
+
+/// The steps that differ between systems, replaced in tests.
+pub(crate) struct Means {
+    /// Whether to try `O_TMPFILE`. Sandboxes and some file systems do not have it.
+    nameless: bool,
+    populate: fn(&Mapping, usize) -> Result<(), Errno>,
+}
+
+/// What the system has.
+pub(crate) const SYSTEM: Means = Means { nameless: true, populate: Mapping::populate };
+
+/// See [`Region::create`].
+pub(crate) fn create(options: &RegionOptions, means: &Means) -> Result<Region, RegionError> {
+    let (geometry, path) = options.check()?;
+    let header = Header {
+        geometry,
+        epoch: options.epoch,
+        creator_user: rustix::process::geteuid().as_raw(),
+        creator_process: std::process::id(),
+        wake_address: options.wake_address.clone(),
+    };
+    let dir = path.parent().expect("a directory and a name");
+    // First, so that a dead region's memory is there for the new one, and a live one is reported
+    // before any is taken.
+    clear(&path)?;
+    let draft = Draft::open(dir, means)?;
+    let draft = draft.reserve(dir, geometry.file_bytes())?;
+    let mapping = Mapping::new(draft.file.as_fd(), mapped_bytes(&header), Access::ReadWrite)
+        .map_err(|error| RegionError::io("map", &path, error))?;
+    let page = usize::try_from(page_bytes()).expect("a page fits the address space");
+    (means.populate)(&mapping, page).map_err(|error| RegionError::Populate {
+        dir: dir.to_owned(),
+        needed_bytes: geometry.file_bytes(),
+        source: error.into(),
+    })?;
+    draft.write(&header.encode(), &path)?;
+    draft.publish(&path)?;
+    Ok(Region::created(path, header, mapping, draft.file))
+}
+
+/// Make way for a region at `path`: nothing is there afterwards, or it is not ours to remove.
+fn clear(path: &Path) -> Result<(), RegionError> {
+    for _ in 0..BUSY_ATTEMPTS {
+        match remove_if_dead(path)? {
+            Removal::Absent | Removal::Removed => return Ok(()),
+            Removal::Live => break,
+            Removal::Busy => std::thread::sleep(Duration::from_millis(1)),
+            Removal::Foreign(cause) => {
+                return Err(RegionError::Foreign { path: path.to_owned(), cause });
+            }
+        }
+    }
+    Err(RegionError::Live { path: path.to_owned() })
+}
+
+/// A file that is not a region yet, locked from before anybody could find it.
+struct Draft {
+    file: OwnedFd,
+    /// Where there is no `O_TMPFILE`; removed when dropped, also after success.
+    name: Option<DraftName>,
+}
+
+struct DraftName(PathBuf);
+
+impl Drop for DraftName {
+    fn drop(&mut self) {
+        // What cannot be removed now, the next `reclaim_stale` removes.
+        let _ = fs::unlink(&self.0);
+    }
+}
+
+const MODE: Mode = Mode::from_raw_mode(0o600);
+
+impl Draft {
+    /// An empty file in `dir`, without a name if the file system can do that.
+    fn open(dir: &Path, means: &Means) -> Result<Self, RegionError> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        // Whatever is wrong without a name is either no fault, or wrong with a name too and
+        // reported then.
+        if means.nameless
+            && let Ok(file) = fs::open(dir, flags | OFlags::TMPFILE, MODE)
+            && file::lock(&file, FlockOperation::NonBlockingLockShared, dir)?
+        {
+            return Ok(Self { file, name: None });
+        }
+        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        for attempt in 0..NAME_ATTEMPTS {
+            let path = dir.join(format!("{DRAFT_PREFIX}{}-{attempt}", std::process::id()));
+            let file = match fs::open(&path, flags, MODE) {
+                Ok(file) => file,
+                Err(Errno::EXIST) => continue,
+                Err(error) => return Err(RegionError::io("create a file in", dir, error)),
+            };
+            let name = Some(DraftName(path.clone()));
+            // Found without a lock by a `reclaim_stale`, it looked dead and goes or is gone.
+            if file::lock(&file, FlockOperation::NonBlockingLockShared, &path)?
+                && file::is_at(file.as_fd(), &path)
+            {
+                return Ok(Self { file, name });
+            }
+        }
+        Err(RegionError::io("create a file in", dir, Errno::EXIST))
+    }
+
+    /// Give the file all its memory now: later, a missing page would be a SIGBUS (E6).
+    fn reserve(self, dir: &Path, needed_bytes: u64) -> Result<Self, RegionError> {
+        let no_space =
+            |free_bytes| RegionError::NoSpace { dir: dir.to_owned(), needed_bytes, free_bytes };
+        // Looked at first, or all that is left would be taken before the attempt fails: memory that
+        // the rest of the machine needs.
+        if let Some(free_bytes) = free_bytes(dir)?
+            && free_bytes < needed_bytes
+        {
+            return Err(no_space(free_bytes));
+        }
+        let mut at = 0;
+        while at < needed_bytes {
+            let len = RESERVE_BYTES.min(needed_bytes - at);
+            let reserved = rustix::io::retry_on_intr(|| {
+                fs::fallocate(&self.file, FallocateFlags::empty(), at, len)
+            });
+            match reserved {
+                Ok(()) => at += len,
+                Err(Errno::NOSPC | Errno::DQUOT) => {
+                    drop(self);
+                    return Err(no_space(free_bytes(dir)?.unwrap_or(0)));
+                }
+                Err(error @ Errno::NOMEM) => {
+                    let (dir, source) = (dir.to_owned(), error.into());
+                    return Err(RegionError::Populate { dir, needed_bytes, source });
+                }
+                Err(error) => return Err(RegionError::io("reserve memory in", dir, error)),
+            }
+        }
+        Ok(self)
+    }
+
+    fn write(&self, header: &[u8], path: &Path) -> Result<(), RegionError> {
+        // 256 bytes into memory that is there: written whole or not at all.
+        let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(&self.file, header, 0))
+            .map_err(|error| RegionError::io("write the header of", path, error))?;
+        if written == header.len() {
+            Ok(())
+        } else {
+            Err(RegionError::io("write the header of", path, Errno::IO))
+        }
+    }
+
+    /// Give the file its name, never another file's.
+    fn publish(&self, path: &Path) -> Result<(), RegionError> {
+        for _ in 0..NAME_ATTEMPTS {
+            let linked = if let Some(draft) = &self.name {
+                fs::linkat(CWD, &draft.0, CWD, path, AtFlags::empty())
+            } else {
+                let file = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                fs::linkat(CWD, file, CWD, path, AtFlags::SYMLINK_FOLLOW)
+            };
+            match linked {
+                Ok(()) => return Ok(()),
+                Err(Errno::EXIST) => clear(path)?,
+                Err(error) => return Err(RegionError::io("name the file", path, error)),
+            }
+        }
+        Err(RegionError::Live { path: path.to_owned() })
+    }
+}
+
+/// Bytes free in the file system of `dir`; `None` where it has no limit of its own (a `tmpfs` with
+/// `size=0` says that it has no blocks at all).
+fn free_bytes(dir: &Path) -> Result<Option<u64>, RegionError> {
+    let stat = fs::statvfs(dir).map_err(|error| RegionError::io("look at", dir, error))?;
+    Ok((stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize)))
+}

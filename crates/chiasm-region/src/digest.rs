@@ -1,0 +1,82 @@
+//! xxh3-128 over bytes *as they landed* in a region.
+//!
+//! It must never hash a source before the copy: a rewrite in between would go unseen (S2). Bytes are
+//! copied out of the mapping chunk by chunk into memory of our own and hashed there, so what is
+//! hashed cannot change under the hash.
+
+use chiasm_core::digest::Digest;
+use chiasm_core::extent::Extent;
+use twox_hash::XxHash3_128;
+use twox_hash::xxhash3_128::Hasher;
+
+use crate::geometry::{Piece, RangeError};
+use crate::memory::SharedBytes;
+use crate::region::Region;
+
+/// Bytes copied out and hashed at a time: fits the first-level cache along with the source.
+pub(crate) const CHUNK_BYTES: usize = 4096;
+
+/// The digest of an entry, computed as its bytes land.
+///
+/// Feed it every byte of the entry once, in order, after it has landed.
+pub struct LandedDigest {
+    hasher: Hasher,
+}
+
+impl std::fmt::Debug for LandedDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LandedDigest").finish_non_exhaustive()
+    }
+}
+
+impl LandedDigest {
+    /// The digest of no bytes yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { hasher: Hasher::new() }
+    }
+
+    /// Take in bytes `offset .. offset + len` of the entry laid over `extents`, as they are in the
+    /// region now. Fails, with nothing taken in, where [`Region::copy_out`] would.
+    pub fn update(
+        &mut self,
+        region: &Region,
+        extents: &[Extent],
+        offset: u64,
+        len: usize,
+    ) -> Result<(), RangeError> {
+        for piece in region.pieces(extents, offset, len)? {
+            self.take_in(region.bytes(), piece);
+        }
+        Ok(())
+    }
+
+    /// Take in one piece of `bytes`.
+    pub(crate) fn take_in(&mut self, bytes: SharedBytes<'_>, piece: Piece) {
+        let mut chunk = [0; CHUNK_BYTES];
+        let end = piece.at + piece.len;
+        for at in (piece.at..end).step_by(CHUNK_BYTES) {
+            let chunk = &mut chunk[..CHUNK_BYTES.min(end - at)];
+            bytes.load(at, chunk);
+            self.hasher.write(chunk);
+        }
+    }
+
+    /// The digest of all bytes taken in.
+    #[must_use]
+    pub fn finish(self) -> Digest {
+        Digest(self.hasher.finish_128().to_be_bytes())
+    }
+}
+
+impl Default for LandedDigest {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The digest of bytes that are ours alone.
+#[must_use]
+pub fn digest_of(bytes: &[u8]) -> Digest {
+    Digest(XxHash3_128::oneshot(bytes).to_be_bytes())
+}

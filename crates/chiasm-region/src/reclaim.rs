@@ -1,0 +1,99 @@
+//! Removing what dead creators left (E1, S9), and only that.
+//!
+//! It must never remove a file that a process uses, or one that is not provably a region of this
+//! user's, and never change a file in place.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, FlockOperation};
+use rustix::io::Errno;
+
+use crate::error::{ForeignCause, RegionError};
+use crate::file;
+use crate::header;
+use crate::mapping::Access;
+use crate::options::{absolute, is_region_name};
+
+/// File names of regions that are being made on file systems without `O_TMPFILE` start so. A region's
+/// own name never starts with a dot.
+pub(crate) const DRAFT_PREFIX: &str = ".chiasm-draft-";
+
+/// Remove the regions in `dir` whose creators died without removing them, and half-made ones; the
+/// files that were removed, in order of name.
+///
+/// Live regions, files of other users and anything that does not read as a region of a known layout
+/// stay as they are, silently. Fails only if `dir` cannot be listed.
+pub fn reclaim_stale(dir: &Path) -> Result<Vec<PathBuf>, RegionError> {
+    let dir = absolute(dir)?;
+    let list = |source| RegionError::io("list", &dir, source);
+    let mut removed = Vec::new();
+    for entry in std::fs::read_dir(&dir).map_err(list)? {
+        let name = entry.map_err(list)?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if !is_region_name(name) && !name.starts_with(DRAFT_PREFIX) {
+            continue;
+        }
+        let path = dir.join(name);
+        // An error concerns that one file, which then stays; its own creator's start will report it.
+        if let Ok(Removal::Removed) = remove_if_dead(&path) {
+            removed.push(path);
+        }
+    }
+    removed.sort_unstable();
+    Ok(removed)
+}
+
+/// What became of a file that was to be removed if dead.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Removal {
+    Absent,
+    Removed,
+    /// A process uses it.
+    Live,
+    /// Somebody else is removing it.
+    Busy,
+    Foreign(ForeignCause),
+}
+
+/// Remove the file at `path` if it is a region of this user's, of a known layout, that nobody uses.
+pub(crate) fn remove_if_dead(path: &Path) -> Result<Removal, RegionError> {
+    let file = match file::open_ours(path, Access::ReadOnly) {
+        Ok(Ok(file)) => file,
+        Ok(Err(cause)) => return Ok(Removal::Foreign(cause)),
+        Err(Errno::NOENT) => return Ok(Removal::Absent),
+        Err(error) => return Err(RegionError::io("open", path, error)),
+    };
+    // The content first: a foreign file is not even locked.
+    if let Some(cause) = foreign_content(&file, path)? {
+        return Ok(Removal::Foreign(cause));
+    }
+    if !file::lock(&file, FlockOperation::NonBlockingLockExclusive, path)? {
+        let in_use = file::lock(&file, FlockOperation::NonBlockingLockShared, path)?;
+        return Ok(if in_use { Removal::Live } else { Removal::Busy });
+    }
+    // The lock is on the file that was opened. Its name may be another's by now: then that one has
+    // been made since, and is alive.
+    if !file::is_at(file.as_fd(), path) {
+        return Ok(Removal::Busy);
+    }
+    match fs::unlink(path) {
+        Ok(()) => Ok(Removal::Removed),
+        Err(Errno::NOENT) => Ok(Removal::Absent),
+        Err(error) => Err(RegionError::io("remove", path, error)),
+    }
+}
+
+/// What in the content says that this is none of ours; `None` if nothing does.
+fn foreign_content(file: &OwnedFd, path: &Path) -> Result<Option<ForeignCause>, RegionError> {
+    let bytes = file::first_bytes(file.as_fd(), path)?;
+    let is_draft = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.starts_with(DRAFT_PREFIX));
+    // A draft has a name before it has a header.
+    if is_draft && bytes.iter().all(|&byte| byte == 0) {
+        return Ok(None);
+    }
+    Ok(header::known_layout(&bytes).err().map(ForeignCause::Content))
+}
