@@ -38,6 +38,8 @@ struct Entry {
     timeout: Nanos,
     /// Whether `Router::eventful` holds it.
     eventful: bool,
+    /// Whether `Router::writable` holds it.
+    writable: bool,
     /// Its share of `Router::queued`.
     queued: usize,
 }
@@ -55,6 +57,8 @@ pub struct Router {
     timeouts: BTreeSet<(Nanos, ConnectionId)>,
     /// Connections that may have events, each once, served in turn.
     eventful: VecDeque<ConnectionId>,
+    /// Connections whose output began to wait, each once.
+    writable: VecDeque<ConnectionId>,
     /// Output bytes queued over all connections.
     queued: usize,
     /// Connections that are not closed.
@@ -71,6 +75,7 @@ impl Router {
             entries: BTreeMap::new(),
             timeouts: BTreeSet::new(),
             eventful: VecDeque::new(),
+            writable: VecDeque::new(),
             queued: 0,
             open: 0,
         }
@@ -95,7 +100,13 @@ impl Router {
         let id = ConnectionId(self.next_id);
         self.next_id = self.next_id.saturating_add(1);
         let connection = Connection::new(Role::Router, &self.limits.connection, now);
-        let entry = Entry { connection, timeout: Nanos::NEVER, eventful: false, queued: 0 };
+        let entry = Entry {
+            connection,
+            timeout: Nanos::NEVER,
+            eventful: false,
+            writable: false,
+            queued: 0,
+        };
         self.entries.insert(id, entry);
         self.open = self.open.saturating_add(1);
         self.with(id, |_| ());
@@ -183,6 +194,19 @@ impl Router {
         None
     }
 
+    /// The next connection whose output has begun to wait since it was last empty: write it now, or
+    /// when its socket takes bytes again. PINGs and PONGs appear here too.
+    pub fn poll_output(&mut self) -> Option<ConnectionId> {
+        while let Some(id) = self.writable.pop_front() {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            entry.writable = false;
+            if entry.queued > 0 {
+                return Some(id);
+            }
+        }
+        None
+    }
+
     /// The earliest timeout of all connections; [`Nanos::NEVER`] if there is none.
     #[must_use]
     pub fn poll_timeout(&self) -> Nanos {
@@ -233,6 +257,10 @@ impl Router {
         }
         let queued = entry.connection.queued_bytes();
         self.queued = self.queued.saturating_sub(entry.queued).saturating_add(queued);
+        if entry.queued == 0 && queued > 0 && !entry.writable {
+            entry.writable = true;
+            self.writable.push_back(id);
+        }
         entry.queued = queued;
         if !entry.eventful {
             entry.eventful = true;
