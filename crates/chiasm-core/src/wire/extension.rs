@@ -341,13 +341,13 @@ fn shape(reader: &mut Reader<'_>) -> Result<(u32, u32), DecodeError> {
 /// Runs as one flat list: first, count, first, count, ...
 fn extents(reader: &mut Reader<'_>) -> Result<Vec<Extent>, DecodeError> {
     let allowed = Allowed::EvenUpTo(2 * MAX_EXTENTS);
-    let runs = bounded_array(reader, EXTENTS, "elements", allowed)? / 2;
-    let mut extents = Vec::with_capacity(runs);
-    for index in 0..runs {
-        let path = EXTENTS.index(2 * index);
+    let elements = bounded_array(reader, EXTENTS, "elements", allowed)?;
+    let mut extents = Vec::with_capacity(elements / 2);
+    for index in (0..elements).step_by(2) {
+        let path = EXTENTS.index(index);
         let at = reader.place(path);
         let first = reader.uint32(path)?;
-        let count = reader.uint32(EXTENTS.index(2 * index + 1))?;
+        let count = reader.uint32(EXTENTS.index(index.saturating_add(1)))?;
         let extent = Extent::new(first, count);
         extents.push(extent.ok_or(DecodeError::Extent { at, first, count })?);
     }

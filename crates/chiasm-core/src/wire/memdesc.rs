@@ -112,17 +112,11 @@ impl Progression {
 
     /// Bytes of one block, at least one.
     #[must_use]
-    pub const fn len(&self) -> u64 {
+    pub const fn block_bytes(&self) -> u64 {
         self.len
     }
 
-    /// Always false: a progression has at least one block, and no block is empty.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        false
-    }
-
-    /// Bytes from one block's address to the next one's, at least [`Self::len`].
+    /// Bytes from one block's address to the next one's, at least [`Self::block_bytes`].
     #[must_use]
     pub const fn stride(&self) -> u64 {
         self.stride
@@ -184,7 +178,7 @@ fn encode(count: usize, rows: impl Iterator<Item = DescriptorRow>) -> Vec<u8> {
 pub fn decode_rows(bytes: &[u8]) -> Result<Rows<'_>, DecodeError> {
     let mut reader = Reader::new(bytes);
     let count = reader.array(FieldPath::ROOT)?;
-    Ok(Rows { reader, row: 0, count, state: RowsState::Reading })
+    Ok(Rows { reader, row: 0, count, ended: false })
 }
 
 /// The rows of a list, each read when it is asked for.
@@ -193,13 +187,7 @@ pub struct Rows<'a> {
     reader: Reader<'a>,
     row: usize,
     count: usize,
-    state: RowsState,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum RowsState {
-    Reading,
-    Ended,
+    ended: bool,
 }
 
 impl Rows<'_> {
@@ -214,7 +202,7 @@ impl Iterator for Rows<'_> {
     type Item = Result<DescriptorRow, DecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.state == RowsState::Ended {
+        if self.ended {
             return None;
         }
         let next = if self.row < self.count {
@@ -224,9 +212,7 @@ impl Iterator for Rows<'_> {
         } else {
             self.reader.end().err().map(Err)
         };
-        if !matches!(next, Some(Ok(_))) {
-            self.state = RowsState::Ended;
-        }
+        self.ended = !matches!(next, Some(Ok(_)));
         next
     }
 }

@@ -1,0 +1,119 @@
+//! A refused message costs next to no memory, whatever lengths it claims. A binary of its own,
+//! because it counts what the global allocator hands out.
+#![expect(unsafe_code, reason = "a counting allocator can only be written as an unsafe impl")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use chiasm_core::wire::{AckLimits, XferAck, XferReq, decode_progression, decode_rows};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATED_BYTES: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to `System` unchanged; the counter neither allocates nor unwinds (the
+// cell is `const` and has no destructor).
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED_BYTES.set(ALLOCATED_BYTES.get().saturating_add(layout.size()));
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: `pointer` came from `System.alloc` with this `layout`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes that this thread allocates in `work`.
+fn allocated_in(work: impl FnOnce()) -> usize {
+    let before = ALLOCATED_BYTES.get();
+    work();
+    ALLOCATED_BYTES.get() - before
+}
+
+/// 1024 bytes of hash that an unknown status carries, and the counters of its `Arc`.
+const MOST_FOR_A_REFUSAL: usize = 1024 + 64;
+
+fn read_everything(bytes: &[u8]) -> bool {
+    let limits = AckLimits { max_blocks: usize::MAX };
+    let mut accepted = XferReq::decode(bytes).is_ok();
+    accepted |= XferAck::decode(bytes, &limits).is_ok();
+    accepted |= decode_progression(bytes, u32::MAX).is_ok();
+    accepted | decode_rows(bytes).is_ok_and(|rows| rows.into_iter().all(|row| row.is_ok()))
+}
+
+fn ack_head(entries: u8) -> Vec<u8> {
+    let mut bytes = vec![0x80 | entries];
+    bytes.extend(b"\xa7mm_hash\xa1h");
+    bytes
+}
+
+/// Hostile messages: a million indices that are really there, followed by what refuses the ack.
+fn hostile() -> Vec<(&'static str, Vec<u8>)> {
+    let mut unknown_status = vec![0x82];
+    unknown_status.extend(b"\xa6status\x06\xa7mm_hash\xda\x04\x00");
+    unknown_status.extend([b'h'; 1024]);
+
+    let mut indices_then_no_status = ack_head(2);
+    indices_then_no_status.extend(b"\xb1src_block_indices\xdd\x00\x10\x00\x00");
+    indices_then_no_status.extend(vec![0; 1 << 20]);
+
+    let mut indices_then_a_negative = ack_head(2);
+    indices_then_a_negative.extend(b"\xb1src_block_indices\xdd\x00\x10\x00\x00");
+    indices_then_a_negative.extend(vec![0; (1 << 20) - 1]);
+    indices_then_a_negative.push(0xff);
+
+    let mut lying_array = ack_head(3);
+    lying_array.extend(b"\xa6status\x00\xb1src_block_indices\xdd\xff\xff\xff\xff");
+    lying_array.extend([0; 100]);
+
+    let mut rows = vec![0xdd, 0x00, 0x04, 0x00, 0x00];
+    rows.extend([0x93, 0x00, 0x01, 0x00].repeat(1 << 18));
+    rows.push(0xc0);
+
+    let mut nested = ack_head(2);
+    nested.extend(b"\xa1x");
+    nested.extend(vec![0x91; 1 << 20]);
+
+    vec![
+        ("unknown status", unknown_status),
+        ("indices, then no status", indices_then_no_status),
+        ("indices, then a negative one", indices_then_a_negative),
+        ("an array that is not there", lying_array),
+        ("a region and a byte more", rows),
+        ("a million levels", nested),
+    ]
+}
+
+#[test]
+fn a_refused_message_costs_next_to_no_memory() {
+    for (name, bytes) in hostile() {
+        let mut accepted = true;
+        let allocated = allocated_in(|| accepted = read_everything(&bytes));
+        assert!(!accepted, "{name}: accepted");
+        assert!(allocated <= MOST_FOR_A_REFUSAL, "{name}: {allocated} bytes");
+    }
+}
+
+#[test]
+fn an_accepted_ack_costs_its_indices_and_nothing_else() {
+    let mut bytes = ack_head(3);
+    bytes.extend(b"\xa6status\x00\xb1src_block_indices\xdc\x03\xe8");
+    bytes.extend([7; 1000]);
+    let allocated = allocated_in(|| {
+        assert!(XferAck::decode(&bytes, &AckLimits::default()).is_ok());
+    });
+    assert_eq!(allocated, 8 * 1000);
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocated_in(|| drop(std::hint::black_box(vec![0_u8; 12_345]))), 12_345);
+}
