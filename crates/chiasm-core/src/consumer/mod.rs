@@ -62,7 +62,7 @@ pub struct ConsumerConfig {
 }
 
 /// What is to be read, from an announcement that has been checked and a source that is approved.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wanted {
     /// Its identifier.
     pub hash: MmHash,
@@ -200,10 +200,13 @@ pub struct Consumer {
     next_attempt: u32,
     next_session: u64,
     transfers: BTreeMap<TransferId, Transfer>,
-    by_source: BTreeMap<(MmHash, Endpoint), TransferId>,
+    /// By the whole form: two requests may name one source with different shapes, and the wrong
+    /// one's failure is not the other's.
+    by_wanted: BTreeMap<Wanted, TransferId>,
     links: BTreeMap<Endpoint, Link>,
     deadlines: BTreeSet<(Nanos, TransferId)>,
     actions: VecDeque<ConsumerAction>,
+    staged: VecDeque<TransferId>,
     finished: VecDeque<Finished>,
     counters: ConsumerCounters,
 }
@@ -218,26 +221,26 @@ impl Consumer {
             next_attempt: 0,
             next_session: 0,
             transfers: BTreeMap::new(),
-            by_source: BTreeMap::new(),
+            by_wanted: BTreeMap::new(),
             links: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             actions: VecDeque::new(),
+            staged: VecDeque::new(),
             finished: VecDeque::new(),
             counters: ConsumerCounters::default(),
         }
     }
 
-    /// Starts one attempt, or gives the one that is under way for the same hash and source.
+    /// Starts one attempt, or gives the one that is under way for exactly the same.
     pub fn start(&mut self, now: Nanos, wanted: Wanted) -> TransferId {
-        let key = (wanted.hash.clone(), wanted.source.clone());
-        if let Some(running) = self.by_source.get(&key) {
+        if let Some(running) = self.by_wanted.get(&wanted) {
             return *running;
         }
         let id = TransferId(self.next_transfer);
         self.next_transfer += 1;
         let source = wanted.source.clone();
         let deadline = now.after(self.config.ack_timeout);
-        self.by_source.insert(key, id);
+        self.by_wanted.insert(wanted.clone(), id);
         self.deadlines.insert((deadline, id));
         self.transfers.insert(id, Transfer { wanted, state: State::Asking { deadline } });
         if !self.links.contains_key(&source) && self.links.len() >= limits::MAX_LINKS {
@@ -362,6 +365,7 @@ impl Consumer {
             digest: agreed.digest.is_some(),
         }));
         transfer.state = State::Reading { entry, plane: agreed.plane, agreed, lease_end, deadline };
+        self.staged.push_back(id);
     }
 
     /// The plane has let go of the transfer's blocks.
@@ -454,6 +458,12 @@ impl Consumer {
         self.actions.pop_front()
     }
 
+    /// The next transfer that has taken its blocks: the cache counts them from now on. Drain it
+    /// before [`Consumer::poll_finished`].
+    pub fn poll_staged(&mut self) -> Option<TransferId> {
+        self.staged.pop_front()
+    }
+
     /// The next transfer that has ended.
     pub fn poll_finished(&mut self) -> Option<Finished> {
         self.finished.pop_front()
@@ -504,8 +514,7 @@ impl Consumer {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
         let State::Reading { entry, deadline, .. } = transfer.state else { return };
         transfer.state = State::Settling { entry };
-        let key = (transfer.wanted.hash.clone(), transfer.wanted.source.clone());
-        self.by_source.remove(&key);
+        self.by_wanted.remove(&transfer.wanted);
         self.deadlines.remove(&(deadline, id));
         let quarantined = cache.quarantine(entry);
         debug_assert!(quarantined.is_ok(), "blocks of a read under way are not ready");
@@ -533,7 +542,7 @@ impl Consumer {
         if let State::Asking { deadline } | State::Reading { deadline, .. } = state {
             self.deadlines.remove(&(deadline, id));
         }
-        self.by_source.remove(&(wanted.hash, wanted.source));
+        self.by_wanted.remove(&wanted);
     }
 }
 
