@@ -412,3 +412,22 @@ impl Cache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By field, since four billion calls would be a slow way to get there.
+    #[test]
+    fn pins_do_not_wrap_to_none() {
+        let mut cache = Cache::new(1, EvictionPolicy::Fifo);
+        let meta = EntryMeta { rows: 1, width: 1, dtype: None, bytes: 1 };
+        let key = cache.reserve(&MmHash::new("a").unwrap(), meta, 1).unwrap();
+        cache.mark_ready(key, None).unwrap();
+        cache.pin(key).unwrap();
+        cache.existing(key).pins = u32::MAX;
+        assert_eq!(cache.pin(key), Err(StateError::TooManyPins(key)));
+        assert_eq!(cache.entry(key).unwrap().pins(), u32::MAX);
+        cache.check().unwrap();
+    }
+}
