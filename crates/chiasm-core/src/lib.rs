@@ -18,6 +18,7 @@ pub mod entry;
 pub mod excerpt;
 pub mod extent;
 pub mod identity;
+pub mod instance;
 pub mod limits;
 pub mod mm_hash;
 pub mod plane;

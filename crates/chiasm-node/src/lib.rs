@@ -1,1 +1,21 @@
-//! One node: the thread that owns the clock, the sockets and the planes.
+//! One node: the thread that owns the clock, the sockets and the planes of an instance.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod config;
+mod entry;
+mod event_loop;
+mod inbound;
+mod limits;
+mod node;
+mod outbound;
+mod poller;
+mod resolver;
+mod shared;
+mod socket;
+mod token;
+
+pub use config::{ConfigError, NodeConfig};
+pub use entry::{Loaded, SaveError, Saving};
+pub use limits::NodeLimits;
+pub use node::{Node, StartError};

@@ -1,0 +1,100 @@
+//! What a node is told at its start.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use chiasm_core::allowlist::Allowlist;
+use chiasm_core::endpoint::{Host, ListenAddress};
+use chiasm_core::identity::Identity;
+use chiasm_core::limits;
+use chiasm_core::plane::{Plane, PlaneList};
+
+use crate::limits::NodeLimits;
+
+/// What a node is told at its start. [`NodeConfig::new`] gives the defaults: a region, no socket, and
+/// nobody to read from.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Size of the region in bytes; what does not fill a block at its end is not used.
+    pub region_bytes: u64,
+    /// Directory of the region's file: `/dev/shm`.
+    pub region_dir: PathBuf,
+    /// File name of the region; `chiasm-` and 16 random hexadecimal digits if not given.
+    pub region_name: Option<String>,
+    /// What peers must agree on, the block size among it.
+    pub identity: Identity,
+    /// Where to serve, if at all.
+    pub listen: Option<ListenAddress>,
+    /// The host that is announced where it differs from the one that is bound.
+    pub advertise: Option<Host>,
+    /// Producers that may be read from. Nobody, by default.
+    pub allowed: Allowlist,
+    /// Planes to read and serve with, in order of preference.
+    pub planes: PlaneList,
+    /// How long a grant lives whose reader does not come: 30 s (`pin_lease_s`).
+    pub lease: Duration,
+    /// How long one attempt waits for its ack: 30 s (`consumer_ack_timeout_s`).
+    pub ack_timeout: Duration,
+    /// How long one read may take: 20 s (`read_timeout_s`).
+    pub read_timeout: Duration,
+    /// Bounds of the node's sockets.
+    pub limits: NodeLimits,
+}
+
+impl NodeConfig {
+    /// The defaults with a region of `region_bytes` bytes.
+    #[must_use]
+    pub fn new(region_bytes: u64) -> Self {
+        Self {
+            region_bytes,
+            region_dir: PathBuf::from("/dev/shm"),
+            region_name: None,
+            identity: Identity::default(),
+            listen: None,
+            advertise: None,
+            allowed: Allowlist::default(),
+            planes: PlaneList::from_iter([Plane::Tcp]),
+            lease: limits::UPSTREAM_LEASE,
+            ack_timeout: limits::ACK_TIMEOUT,
+            read_timeout: limits::READ_TIMEOUT,
+            limits: NodeLimits::default(),
+        }
+    }
+
+    /// Blocks that fit the region.
+    pub(crate) fn blocks(&self) -> Result<u32, ConfigError> {
+        let block = self.identity.block_size_bytes;
+        if block == 0 {
+            return Err(ConfigError::ZeroBlockSize);
+        }
+        let blocks = self.region_bytes / block;
+        if blocks == 0 {
+            return Err(ConfigError::NoBlock { region_bytes: self.region_bytes, block });
+        }
+        u32::try_from(blocks).map_err(|_| ConfigError::TooManyBlocks { blocks, block })
+    }
+}
+
+/// What is wrong with a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A block must hold something.
+    #[error("the block size is 0 bytes, at least 1 is needed")]
+    ZeroBlockSize,
+    /// The region is smaller than one block.
+    #[error("a region of {region_bytes} bytes holds no block of {block} bytes")]
+    NoBlock {
+        /// Size of the region.
+        region_bytes: u64,
+        /// Size of a block.
+        block: u64,
+    },
+    /// Block numbers have 32 bits.
+    #[error("{blocks} blocks of {block} bytes, more than {} fit no 32-bit number", u32::MAX)]
+    TooManyBlocks {
+        /// Number of blocks.
+        blocks: u64,
+        /// Size of a block.
+        block: u64,
+    },
+}

@@ -1,0 +1,316 @@
+//! The node as an engine or a command holds it: start, save, announce, fetch, stop.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::num::NonZeroU16;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use chiasm_core::announcement::RemoteAnnouncement;
+use chiasm_core::cache::{ReserveError, Usage};
+use chiasm_core::consumer::{ConsumerConfig, ConsumerCounters, Finished, TransferId, Wanted};
+use chiasm_core::endpoint::{Endpoint, ListenAddress};
+use chiasm_core::entry::EntryMeta;
+use chiasm_core::instance::{Instance, InstanceConfig};
+use chiasm_core::limits;
+use chiasm_core::mm_hash::MmHash;
+use chiasm_core::producer::{ProducerConfig, ProducerCounters, ProducerLimits};
+use chiasm_region::{Region, RegionOptions, reclaim_stale};
+
+use crate::clock;
+use crate::config::{ConfigError, NodeConfig};
+use crate::entry::{Loaded, Saving};
+use crate::event_loop::EventLoop;
+use crate::inbound::Inbound;
+use crate::outbound::Outbound;
+use crate::poller::Waker;
+use crate::resolver::Resolver;
+use crate::shared::Shared;
+use crate::socket;
+
+/// Why a node did not start. Nothing is left behind: no file, no socket, no thread.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The listening host has no address here.
+    #[error("cannot listen on {address}: its host has no address ({error})")]
+    Unresolved {
+        /// What was to be bound.
+        address: ListenAddress,
+        /// What the resolver said.
+        error: String,
+    },
+    /// The address cannot be bound: in use, not of this host, not permitted.
+    #[error("cannot listen on {address}: {error}{}", remedy(.error))]
+    Bind {
+        /// What was to be bound.
+        address: ListenAddress,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The region could not be made.
+    #[error(transparent)]
+    Region(#[from] chiasm_region::RegionError),
+    /// The system gave no thread, no epoll or no randomness.
+    #[error("cannot start the node's thread: {0}")]
+    System(#[from] std::io::Error),
+}
+
+fn remedy(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            "; another process listens there: choose another port, or port 0 to let the system choose"
+        }
+        std::io::ErrorKind::AddrNotAvailable => "; it is no address of this host",
+        _ => "",
+    }
+}
+
+/// One node: a region, a background thread, and the sockets that it owns. Stops when it is dropped.
+#[derive(Debug)]
+pub struct Node {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    endpoint: Option<Endpoint>,
+    block_size_bytes: u64,
+}
+
+impl Node {
+    /// Binds, makes the region and starts the thread.
+    pub fn start(config: &NodeConfig) -> Result<Self, StartError> {
+        let blocks = config.blocks()?;
+        let mut seed = [0; 32];
+        random(&mut seed)?;
+        let (listener, bound) = match &config.listen {
+            Some(address) => bind(address).map(|(socket, bound)| (Some(socket), Some(bound)))?,
+            None => (None, None),
+        };
+        let endpoint = config.listen.as_ref().zip(bound).map(|(listen, bound)| {
+            let endpoint = listen.endpoint(bound);
+            match &config.advertise {
+                Some(host) => Endpoint::new(host.clone(), bound),
+                None => endpoint,
+            }
+        });
+        let region = create_region(config, blocks, &seed)?;
+        let instance = Instance::new(instance_config(config, blocks, seed));
+        let waker = Arc::new(Waker::new()?);
+        let shared = Arc::new(Shared::new(instance, region, Arc::clone(&waker)));
+        let inbound = Inbound::new(listener, &config.limits);
+        let outbound = Outbound::new(Resolver::new(waker), &config.limits, word(&seed, 3));
+        let event_loop = EventLoop::new(Arc::clone(&shared), inbound, outbound)?;
+        let thread =
+            thread::Builder::new().name("chiasm-node".into()).spawn(move || event_loop.run())?;
+        let block_size_bytes = config.identity.block_size_bytes;
+        Ok(Self { shared, thread: Some(thread), endpoint, block_size_bytes })
+    }
+
+    /// What is announced and what consumers must allow: the bound port, and the advertised host or
+    /// else the bound one. `None` if this node does not serve.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<&Endpoint> {
+        self.endpoint.as_ref()
+    }
+
+    /// The region's file.
+    #[must_use]
+    pub fn region_path(&self) -> &Path {
+        self.shared.region.path()
+    }
+
+    /// Bytes of one block.
+    #[must_use]
+    pub fn block_size_bytes(&self) -> u64 {
+        self.block_size_bytes
+    }
+
+    /// Who has the blocks now.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.shared.core().cache.usage()
+    }
+
+    /// What this node's peers asked for and were answered.
+    #[must_use]
+    pub fn producer_counters(&self) -> ProducerCounters {
+        self.shared.core().producer().counters()
+    }
+
+    /// Grants and streams that are live now.
+    #[must_use]
+    pub fn live_grants(&self) -> usize {
+        self.shared.core().producer().live_grants()
+    }
+
+    /// What this node asked for and got.
+    #[must_use]
+    pub fn consumer_counters(&self) -> ConsumerCounters {
+        self.shared.core().consumer().counters().clone()
+    }
+
+    /// Takes room for an encoder output. Peers that ask for it are told `NOT_READY` until
+    /// [`Saving::finish`]; a `Saving` that is dropped before gives the room back.
+    pub fn reserve(&self, hash: &MmHash, meta: EntryMeta) -> Result<Saving<'_>, ReserveError> {
+        let blocks = meta.blocks(self.block_size_bytes).unwrap_or(u32::MAX);
+        let mut core = self.shared.core();
+        let key = core.cache.reserve(hash, meta, blocks)?;
+        let extents = core.cache.entry(key).map(|entry| entry.extents().to_vec());
+        drop(core);
+        Ok(Saving::new(&self.shared, key, extents.unwrap_or_default(), meta.bytes))
+    }
+
+    /// The announcement of an entry that this node has, ready or not. `None` if it has none or does
+    /// not serve.
+    #[must_use]
+    pub fn announce(&self, hash: &str) -> Option<RemoteAnnouncement> {
+        let source = self.endpoint.clone()?;
+        let core = self.shared.core();
+        let (_, entry) = core.cache.find(hash)?;
+        RemoteAnnouncement::of_entry(source, entry.meta(), self.block_size_bytes)
+    }
+
+    /// Starts to read one entry. Refused at once, before anything is allocated, resolved or
+    /// connected, if its source is not allowed.
+    pub fn fetch(&self, wanted: Wanted) -> Result<TransferId, chiasm_core::allowlist::Refusal> {
+        let id = self.shared.core().fetch(clock::now(), wanted)?;
+        self.shared.waker.wake();
+        Ok(id)
+    }
+
+    /// Waits until one of `transfers` has ended, at most for `limit`.
+    #[must_use]
+    pub fn wait_any(&self, transfers: &[TransferId], limit: Duration) -> Option<Finished> {
+        let end = Instant::now() + limit;
+        let mut core = self.shared.core();
+        loop {
+            if let Some(finished) = transfers.iter().find_map(|id| core.take_finished(*id)) {
+                return Some(finished);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let waited = self.shared.changed.wait_timeout(core, left);
+            core = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    /// Gives a fetch up.
+    pub fn cancel(&self, transfer: TransferId) {
+        self.shared.core().cancel(transfer);
+        self.shared.waker.wake();
+    }
+
+    /// The entry of a fetch that has arrived, pinned until it is dropped.
+    #[must_use]
+    pub fn load(&self, finished: &Finished) -> Option<Loaded<'_>> {
+        let arrived = finished.outcome.as_ref().ok()?;
+        let core = self.shared.core();
+        let entry = core.cache.entry(arrived.entry)?;
+        let (meta, extents) = (*entry.meta(), entry.extents().to_vec());
+        drop(core);
+        Some(Loaded::new(&self.shared, arrived.entry, meta, extents))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the node's thread had panicked");
+        }
+    }
+}
+
+fn bind(address: &ListenAddress) -> Result<(OwnedFd, NonZeroU16), StartError> {
+    let sockets = match (address.host().address(), address.host().name()) {
+        (Some(ip), _) => vec![SocketAddr::new(ip, address.port())],
+        (None, name) => {
+            let name = name.map_or("", |name| name.as_str());
+            let found = (name, address.port()).to_socket_addrs();
+            let found = found.map_err(|error| StartError::Unresolved {
+                address: address.clone(),
+                error: error.to_string(),
+            })?;
+            found.collect()
+        }
+    };
+    let mut last = std::io::Error::other("its host has no address");
+    for candidate in sockets {
+        match socket::listen_on(candidate) {
+            Ok((socket, bound)) => {
+                if let Some(port) = NonZeroU16::new(bound.port()) {
+                    return Ok((socket, port));
+                }
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(StartError::Bind { address: address.clone(), error: last })
+}
+
+fn create_region(config: &NodeConfig, blocks: u32, seed: &[u8; 32]) -> Result<Region, StartError> {
+    match reclaim_stale(&config.region_dir) {
+        Ok(removed) => {
+            for path in removed {
+                tracing::info!(path = %path.display(), "removed a region that a dead process left");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "cannot look for regions that dead processes left"),
+    }
+    let name = config.region_name.clone();
+    let name = name.unwrap_or_else(|| format!("chiasm-{:016x}", word(seed, 0)));
+    let mut options = RegionOptions::new(name, blocks, config.identity.block_size_bytes);
+    options.dir.clone_from(&config.region_dir);
+    options.epoch = word(seed, 1);
+    Ok(Region::create(&options)?)
+}
+
+fn instance_config(config: &NodeConfig, blocks: u32, seed: [u8; 32]) -> InstanceConfig {
+    let identity = &config.identity;
+    let epoch = word(&seed, 1);
+    InstanceConfig {
+        blocks,
+        producer: ProducerConfig {
+            compat_hash: identity.compat_hash.clone(),
+            fingerprint: identity.fingerprint.clone(),
+            epoch,
+            block_size_bytes: identity.block_size_bytes,
+            lease: config.lease,
+            planes: config.planes,
+            limits: ProducerLimits::for_region(blocks),
+        },
+        consumer: ConsumerConfig {
+            compat_hash: identity.compat_hash.clone(),
+            fingerprint: identity.fingerprint.clone(),
+            epoch,
+            session: format!("{:016x}", word(&seed, 2)),
+            block_size_bytes: identity.block_size_bytes,
+            planes: config.planes,
+            ack_timeout: config.ack_timeout,
+            read_timeout: config.read_timeout,
+            lease_margin: limits::LEASE_MARGIN,
+        },
+        allowed: config.allowed.clone(),
+        seed,
+    }
+}
+
+fn random(seed: &mut [u8; 32]) -> std::io::Result<()> {
+    let filled = rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty())?;
+    if filled == seed.len() { Ok(()) } else { Err(std::io::Error::other("too little randomness")) }
+}
+
+/// The `index`-th 64 bits of the seed: names and ids, which are no secrets. Tokens come from a
+/// generator that is seeded with all of it and tell nothing about it.
+fn word(seed: &[u8; 32], index: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&seed[index * 8..][..8]);
+    u64::from_le_bytes(bytes)
+}

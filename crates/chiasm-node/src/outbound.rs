@@ -1,0 +1,223 @@
+//! The reading side of a node: for each approved producer a control link and a few data streams.
+//!
+//! Nothing here is opened for an endpoint that is not on the allowlist (S1), and data streams go to
+//! the very address that the control link has reached, never to one that a peer sent.
+
+mod link;
+mod stream;
+
+use std::collections::BTreeMap;
+
+use chiasm_core::consumer::{ConsumerAction, FailureReason, ReadEnd, ReadOrder, TransferId};
+use chiasm_core::endpoint::Endpoint;
+use chiasm_core::plane::Plane;
+use chiasm_core::time::Nanos;
+use chiasm_planes::tcp::ReadJob;
+
+use self::link::ProducerLink;
+use self::stream::Streams;
+use crate::limits::NodeLimits;
+use crate::poller::Poller;
+use crate::resolver::Resolver;
+use crate::shared::Shared;
+
+/// Everything that this node connects to.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    links: BTreeMap<Endpoint, ProducerLink>,
+    /// Which link a control socket belongs to.
+    sockets: BTreeMap<u64, Endpoint>,
+    streams: Streams,
+    resolver: Resolver,
+    next_id: u64,
+    /// Spreads the links' retries.
+    seed: u64,
+}
+
+impl Outbound {
+    pub(crate) fn new(resolver: Resolver, limits: &NodeLimits, seed: u64) -> Self {
+        Self {
+            links: BTreeMap::new(),
+            sockets: BTreeMap::new(),
+            streams: Streams::new(limits),
+            resolver,
+            next_id: 0,
+            seed,
+        }
+    }
+
+    /// Does what the core asks for.
+    pub(crate) fn act(
+        &mut self,
+        now: Nanos,
+        action: ConsumerAction,
+        shared: &Shared,
+        poller: &Poller,
+    ) {
+        match action {
+            ConsumerAction::OpenLink(endpoint) => self.open_link(now, endpoint, shared, poller),
+            ConsumerAction::CloseLink(endpoint, reason) => {
+                if let Some(link) = self.links.get_mut(&endpoint) {
+                    link.close(now, reason);
+                    self.pump_link(now, &endpoint, shared, poller);
+                }
+            }
+            ConsumerAction::Send(endpoint, payload) => {
+                if let Some(link) = self.links.get_mut(&endpoint) {
+                    link.send(now, payload);
+                    self.pump_link(now, &endpoint, shared, poller);
+                }
+            }
+            ConsumerAction::StartRead(order) => self.start_read(now, order, shared, poller),
+            ConsumerAction::AbortRead(transfer) => {
+                self.streams.abort(transfer);
+                self.report_ended(now, shared);
+            }
+        }
+    }
+
+    fn open_link(&mut self, now: Nanos, endpoint: Endpoint, shared: &Shared, poller: &Poller) {
+        let (allowed, is_known) = {
+            let core = shared.core();
+            (core.is_allowed(&endpoint), self.links.contains_key(&endpoint))
+        };
+        // The last place before a name is resolved and a socket opened (S1).
+        if !allowed {
+            let reason = FailureReason::Unreachable("not on the allowlist".into());
+            shared.core().link_down(&endpoint, &reason);
+            shared.changed.notify_all();
+            return;
+        }
+        if is_known {
+            if let Some(link) = self.links.get_mut(&endpoint) {
+                link.wake(now);
+                if link.is_up() {
+                    shared.core().link_up(now, &endpoint);
+                }
+            }
+        } else {
+            self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            self.links.insert(endpoint.clone(), ProducerLink::new(now, self.seed));
+        }
+        self.pump_link(now, &endpoint, shared, poller);
+    }
+
+    fn start_read(&mut self, now: Nanos, order: ReadOrder, shared: &Shared, poller: &Poller) {
+        let address = self.links.get(&order.source).and_then(ProducerLink::address);
+        let refusal = match (order.plane, order.token, address) {
+            (Plane::Tcp, Some(token), Some(address)) => {
+                let job = ReadJob {
+                    transfer: order.transfer,
+                    token,
+                    local: order.local,
+                    bytes: order.bytes,
+                    digest: order.digest,
+                };
+                self.next_id += 1;
+                self.streams.start(now, self.next_id, &order.source, address, job, poller);
+                self.report_ended(now, shared);
+                return;
+            }
+            (Plane::Tcp, ..) => "the control link is gone".to_owned(),
+            (plane, ..) => format!("the {plane} plane is not available here"),
+        };
+        let end = ReadEnd::Failed(FailureReason::Plane(refusal));
+        shared.core().read_ended(now, order.transfer, end);
+        shared.changed.notify_all();
+    }
+
+    /// A control socket is ready.
+    pub(crate) fn control_ready(&mut self, now: Nanos, id: u64, shared: &Shared, poller: &Poller) {
+        let Some(endpoint) = self.sockets.get(&id).cloned() else { return };
+        if let Some(link) = self.links.get_mut(&endpoint) {
+            link.ready(now, id);
+        }
+        self.pump_link(now, &endpoint, shared, poller);
+    }
+
+    /// A data stream is ready.
+    pub(crate) fn stream_ready(&mut self, now: Nanos, id: u64, shared: &Shared, poller: &Poller) {
+        self.streams.ready(now, id, &shared.region, poller);
+        self.report_ended(now, shared);
+    }
+
+    /// Takes the names that have been resolved.
+    pub(crate) fn take_resolved(&mut self, now: Nanos, shared: &Shared, poller: &Poller) {
+        while let Some(resolved) = self.resolver.poll() {
+            if let Some(link) = self.links.get_mut(&resolved.endpoint) {
+                link.resolved(now, resolved.addresses);
+                self.pump_link(now, &resolved.endpoint, shared, poller);
+            }
+        }
+    }
+
+    /// Lets a link do what it can, and tells the core what came of it.
+    fn pump_link(&mut self, now: Nanos, endpoint: &Endpoint, shared: &Shared, poller: &Poller) {
+        let Some(link) = self.links.get_mut(endpoint) else { return };
+        let mut changed = false;
+        while let Some(event) = link.poll(now, &mut self.next_id, poller) {
+            match event {
+                link::LinkNews::Socket { old, new } => {
+                    old.map(|id| self.sockets.remove(&id));
+                    new.map(|id| self.sockets.insert(id, endpoint.clone()));
+                }
+                link::LinkNews::Resolve => self.resolver.resolve(endpoint),
+                link::LinkNews::Up => {
+                    shared.core().link_up(now, endpoint);
+                    changed = true;
+                }
+                link::LinkNews::Message(payload) => {
+                    shared.core().receive(now, endpoint, &payload);
+                    changed = true;
+                }
+                link::LinkNews::Down(reason) => {
+                    tracing::debug!(%endpoint, %reason, "link down");
+                    shared.core().link_down(endpoint, &reason);
+                    changed = true;
+                }
+                link::LinkNews::Dormant => {
+                    self.links.remove(endpoint);
+                    break;
+                }
+            }
+        }
+        if changed {
+            shared.changed.notify_all();
+        }
+    }
+
+    fn report_ended(&mut self, now: Nanos, shared: &Shared) {
+        let ended: Vec<(TransferId, ReadEnd)> = self.streams.take_ended();
+        if ended.is_empty() {
+            return;
+        }
+        let mut core = shared.core();
+        for (transfer, end) in ended {
+            core.read_ended(now, transfer, end);
+        }
+        drop(core);
+        shared.changed.notify_all();
+    }
+
+    /// Acts on every deadline that has passed.
+    pub(crate) fn handle_timeout(&mut self, now: Nanos, shared: &Shared, poller: &Poller) {
+        let due = |(endpoint, link): (&Endpoint, &ProducerLink)| {
+            (link.poll_timeout() <= now).then(|| endpoint.clone())
+        };
+        let due: Vec<Endpoint> = self.links.iter().filter_map(due).collect();
+        for endpoint in due {
+            if let Some(link) = self.links.get_mut(&endpoint) {
+                link.handle_timeout(now);
+            }
+            self.pump_link(now, &endpoint, shared, poller);
+        }
+        self.streams.handle_timeout(now);
+        self.report_ended(now, shared);
+    }
+
+    /// When [`Outbound::handle_timeout`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Nanos {
+        let links = self.links.values().map(ProducerLink::poll_timeout).min();
+        links.unwrap_or(Nanos::NEVER).min(self.streams.poll_timeout())
+    }
+}

@@ -1,0 +1,49 @@
+//! What the engine's threads and the node's thread share: the core behind one mutex, the region, and
+//! the way to wake each other.
+//!
+//! The mutex is held for microseconds: never across IO or a copy, never while logging.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use chiasm_core::instance::Instance;
+use chiasm_region::Region;
+
+use crate::poller::Waker;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    instance: Mutex<Instance>,
+    /// Told after every change that a waiting engine thread could be interested in.
+    pub(crate) changed: Condvar,
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) region: Region,
+    stopping: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(instance: Instance, region: Region, waker: Arc<Waker>) -> Self {
+        Self {
+            instance: Mutex::new(instance),
+            changed: Condvar::new(),
+            waker,
+            region,
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// The core. A panic while it was held is a broken invariant of ours; what follows sees the state
+    /// as it was left, and the node's thread has ended.
+    pub(crate) fn core(&self) -> MutexGuard<'_, Instance> {
+        self.instance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}

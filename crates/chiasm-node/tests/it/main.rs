@@ -1,0 +1,3 @@
+//! Nodes against each other over real sockets and real shared memory.
+
+mod transfer;
