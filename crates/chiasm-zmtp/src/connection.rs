@@ -242,6 +242,11 @@ impl Connection {
         self.outbound.queued()
     }
 
+    /// Whether there is something for the owner.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// Heap bytes held now: partial input, queued output, undrained events.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
@@ -349,5 +354,5 @@ impl Connection {
 
 /// A time to live as PING carries it: tenths of a second, rounded up, at most what 16 bits hold.
 fn tenths(duration: Duration) -> u16 {
-    u16::try_from(duration.as_millis().div_ceil(100)).unwrap_or(u16::MAX)
+    u16::try_from(duration.as_nanos().div_ceil(100_000_000)).unwrap_or(u16::MAX)
 }

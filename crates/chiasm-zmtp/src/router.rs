@@ -55,7 +55,7 @@ pub struct Router {
     entries: BTreeMap<ConnectionId, Entry>,
     /// Every connection that has a timeout, by it.
     timeouts: BTreeSet<(Nanos, ConnectionId)>,
-    /// Connections that may have events, each once, served in turn.
+    /// Connections that have events, each once, served in turn.
     eventful: VecDeque<ConnectionId>,
     /// Connections whose output began to wait, each once.
     writable: VecDeque<ConnectionId>,
@@ -262,7 +262,7 @@ impl Router {
             self.writable.push_back(id);
         }
         entry.queued = queued;
-        if !entry.eventful {
+        if !entry.eventful && entry.connection.has_events() {
             entry.eventful = true;
             self.eventful.push_back(id);
         }

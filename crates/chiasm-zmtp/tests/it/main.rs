@@ -1,0 +1,10 @@
+//! What a peer and an owner see of this crate, one module per subject.
+
+mod deadlines;
+mod handshake;
+mod hostile;
+mod interop;
+mod link;
+mod messages;
+mod router;
+mod wire;
