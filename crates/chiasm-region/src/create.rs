@@ -201,3 +201,92 @@ fn free_bytes(dir: &Path) -> Result<Option<u64>, RegionError> {
     let stat = fs::statvfs(dir).map_err(|error| RegionError::io("look at", dir, error))?;
     Ok((stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::reclaim::reclaim_stale;
+
+    fn options_for_test(dir: &Path) -> RegionOptions {
+        RegionOptions { dir: dir.to_owned(), ..RegionOptions::new("chiasm-unit", 10, 1000) }
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    /// Open files and mappings of this process in `dir`, those without a name included.
+    fn held(dir: &Path) -> usize {
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        descriptors
+            .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+            .filter(|target| target.starts_with(dir))
+            .count()
+            + maps.lines().filter(|line| line.contains(dir.to_str().unwrap())).count()
+    }
+
+    #[test]
+    fn pages_that_cannot_be_faulted_in_leave_nothing() {
+        for nameless in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let means = Means { nameless, populate: |_, _| Err(Errno::NOMEM) };
+            let error = create(&options_for_test(dir.path()), &means).unwrap_err();
+            assert!(error.to_string().contains("memory limit"), "{error}");
+            assert!(matches!(error, RegionError::Populate { .. }));
+            assert_eq!(names(dir.path()), [""; 0]);
+            assert_eq!(held(dir.path()), 0);
+        }
+    }
+
+    #[test]
+    fn the_name_comes_last_and_the_lock_before() {
+        for nameless in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            // A half-made region is looked for from inside the making.
+            let populate = |_: &Mapping, _| {
+                let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+                let line = maps.lines().find(|line| line.contains("chiasm-look-here")).unwrap();
+                let path = line.split_whitespace().nth(5).unwrap();
+                let dir = Path::new(path).parent().unwrap();
+                assert!(!dir.join("chiasm-unit").exists());
+                assert_eq!(reclaim_stale(dir).unwrap(), [""; 0].map(PathBuf::from));
+                Ok(())
+            };
+            let inside = dir.path().join("chiasm-look-here");
+            std::fs::create_dir(&inside).unwrap();
+            let region = create(&options_for_test(&inside), &Means { nameless, populate }).unwrap();
+            assert_eq!(names(&inside), ["chiasm-unit"]);
+            drop(region);
+            assert_eq!(held(dir.path()), 0);
+        }
+    }
+
+    #[test]
+    fn without_nameless_files_a_region_is_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let means = Means { nameless: false, ..SYSTEM };
+        let region = create(&options_for_test(dir.path()), &means).unwrap();
+        assert_eq!(names(dir.path()), ["chiasm-unit"], "the draft's name is gone");
+        let second = create(&options_for_test(dir.path()), &means).unwrap_err();
+        assert!(matches!(second, RegionError::Live { .. }));
+        assert_eq!(Region::attach(region.path()).unwrap().blocks(), 10);
+        drop(region);
+        assert_eq!(names(dir.path()), [""; 0]);
+    }
+
+    #[test]
+    fn drafts_that_others_left_do_not_stand_in_the_way() {
+        let dir = tempfile::tempdir().unwrap();
+        for attempt in 0..3 {
+            let name = format!("{DRAFT_PREFIX}{}-{attempt}", std::process::id());
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        let means = Means { nameless: false, ..SYSTEM };
+        drop(create(&options_for_test(dir.path()), &means).unwrap());
+        assert_eq!(names(dir.path()).len(), 3);
+    }
+}

@@ -1,0 +1,11 @@
+//! Behaviour of regions as other crates and other processes see it.
+
+mod bytes;
+mod child;
+mod failures;
+mod headers;
+mod hostile;
+mod lifetime;
+mod small_tmpfs;
+mod sockets;
+mod support;

@@ -1,0 +1,46 @@
+//! What the tests share: regions for tests, and what a region leaves behind in this process.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use chiasm_core::extent::Extent;
+use chiasm_region::{Region, RegionOptions};
+
+pub(crate) const NAME: &str = "chiasm-it";
+
+/// Ten blocks of 1000 bytes in `dir`.
+pub(crate) fn options_for_test(dir: &Path) -> RegionOptions {
+    RegionOptions { dir: dir.to_owned(), epoch: 7, ..RegionOptions::new(NAME, 10, 1000) }
+}
+
+pub(crate) fn region_for_test(dir: &Path) -> Region {
+    Region::create(&options_for_test(dir)).expect("the region can be made")
+}
+
+pub(crate) fn extent(first: u32, count: u32) -> Extent {
+    Extent::new(first, count).expect("a valid extent")
+}
+
+/// `len` bytes that differ from their neighbours and from block to block.
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| u8::try_from(i % 251).expect("below 251")).collect()
+}
+
+/// Everything in the directory, and everything of this process that refers to it: open files and
+/// mappings, files without a name included.
+pub(crate) fn traces(dir: &Path) -> BTreeSet<String> {
+    let dir = dir.to_str().expect("a printable path");
+    let names = fs::read_dir(dir)
+        .expect("the directory is there")
+        .map(|entry| format!("file {}", entry.unwrap().file_name().display()));
+    // A descriptor can be closed by another test between the listing and the look.
+    let descriptors = fs::read_dir("/proc/self/fd")
+        .expect("/proc")
+        .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+        .filter(|target| target.starts_with(dir))
+        .map(|target| format!("descriptor {}", target.display()));
+    let maps = fs::read_to_string("/proc/self/maps").expect("/proc");
+    let mappings = maps.lines().filter(|line| line.contains(dir)).map(|m| format!("mapping {m}"));
+    names.chain(descriptors).chain(mappings).collect()
+}
