@@ -7,6 +7,7 @@
 //! that is passed in. So the same code runs in a node and in a simulator, and a failure is a seed.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod allowlist;
 pub mod announcement;
 pub mod cache;
