@@ -56,12 +56,23 @@ pub(super) struct Grant {
     pub(super) digest: Option<Digest>,
 }
 
+impl Grant {
+    fn key(&self) -> GrantKey {
+        (Arc::clone(&self.session), self.hash.clone(), self.plane)
+    }
+}
+
 /// Something that holds a pin: a grant that waits for its reader, or a stream.
 #[derive(Debug)]
 struct Holder {
     grant: Grant,
     stream: Option<StreamId>,
 }
+
+/// What a request renews. A tuple, never one joined text (hazard B7). The plane is part of it: a grant
+/// on shm keeps its promise to the end of its lease, whatever becomes of one on tcp that the same
+/// session asked for later (S8).
+type GrantKey = (Arc<str>, MmHash, Plane);
 
 #[derive(Debug, Default)]
 struct PeerUsage {
@@ -76,9 +87,8 @@ pub(super) struct Grants {
     rng: ChaCha12Rng,
     next_stream: u64,
     holders: Slab<Holder>,
-    /// Grants that wait for their reader. The pair is a key of its own, never one joined text
-    /// (hazard B7).
-    waiting: BTreeMap<(Arc<str>, MmHash), usize>,
+    /// Grants that wait for their reader.
+    waiting: BTreeMap<GrantKey, usize>,
     tokens: BTreeMap<GrantToken, usize>,
     streams: BTreeMap<StreamId, usize>,
     deadlines: BTreeSet<(Nanos, usize)>,
@@ -124,9 +134,9 @@ impl Grants {
         &mut self,
         session: &str,
         peer: PeerId,
-    ) -> Result<(), RefusalReason> {
-        match self.sessions.get(session) {
-            Some(owner) if *owner == peer => return Ok(()),
+    ) -> Result<Arc<str>, RefusalReason> {
+        match self.sessions.get_key_value(session) {
+            Some((known, owner)) if *owner == peer => return Ok(Arc::clone(known)),
             Some(_) => return Err(RefusalReason::SessionInUse),
             None => {}
         }
@@ -136,8 +146,8 @@ impl Grants {
         }
         let session: Arc<str> = Arc::from(session);
         usage.sessions.insert(Arc::clone(&session));
-        self.sessions.insert(session, peer);
-        Ok(())
+        self.sessions.insert(Arc::clone(&session), peer);
+        Ok(session)
     }
 
     /// Gives the grant that is wanted, or renews the one that is there: one pin, a new lease and a
@@ -147,15 +157,9 @@ impl Grants {
         wanted: Grant,
         cache: &mut Cache,
     ) -> Result<Grant, RefusalReason> {
-        let key = (Arc::clone(&wanted.session), wanted.hash.clone());
+        let key = wanted.key();
         if let Some(slot) = self.waiting.get(&key).copied() {
-            let old = self.holder(slot);
-            if old.entry == wanted.entry {
-                return Ok(self.renew(slot, &wanted));
-            }
-            // The entry was replaced under its hash meanwhile. Its pin says that this cannot happen
-            // to a ready one; ending the old grant is right whatever the cause.
-            self.end(slot, cache);
+            return Ok(self.renew(slot, &wanted));
         }
         self.check_quota(&wanted)?;
         cache.pin(wanted.entry).map_err(|_| RefusalReason::NotReady)?;
@@ -185,22 +189,29 @@ impl Grants {
     fn renew(&mut self, slot: usize, wanted: &Grant) -> Grant {
         let token = self.new_token();
         let holder = self.holders.get_mut(slot).expect("the table names live holders only");
-        self.tokens.remove(&holder.grant.token);
-        self.deadlines.remove(&(holder.grant.deadline, slot));
-        holder.grant.token = token;
-        holder.grant.deadline = wanted.deadline;
-        holder.grant.plane = wanted.plane;
+        let grant = &mut holder.grant;
+        debug_assert!(grant.entry == wanted.entry, "a pinned entry keeps its name");
+        self.tokens.remove(&grant.token);
+        self.deadlines.remove(&(grant.deadline, slot));
+        grant.token = token;
+        grant.deadline = wanted.deadline;
         self.tokens.insert(token, slot);
         self.deadlines.insert((wanted.deadline, slot));
-        holder.grant.clone()
+        // The session has come back on another connection, which answers for it from now on.
+        let before = std::mem::replace(&mut grant.peer, wanted.peer);
+        let renewed = grant.clone();
+        if before != wanted.peer {
+            let blocks = blocks_in(&renewed.extents);
+            self.discharge(before, blocks);
+            self.charge(wanted.peer, blocks);
+        }
+        renewed
     }
 
-    fn insert(&mut self, mut grant: Grant, key: (Arc<str>, MmHash)) -> Grant {
+    fn insert(&mut self, mut grant: Grant, key: GrantKey) -> Grant {
         grant.token = self.new_token();
         let blocks = blocks_in(&grant.extents);
-        let usage = self.peers.entry(grant.peer).or_default();
-        usage.grants += 1;
-        usage.blocks += blocks;
+        self.charge(grant.peer, blocks);
         let holders = self.entries.entry(grant.entry).or_insert(0);
         if *holders == 0 {
             self.pinned_blocks += narrow(blocks);
@@ -226,7 +237,7 @@ impl Grants {
         let holder = self.holders.get_mut(slot).expect("tokens name live holders only");
         holder.stream = Some(stream);
         let grant = &holder.grant;
-        self.waiting.remove(&(Arc::clone(&grant.session), grant.hash.clone()));
+        self.waiting.remove(&grant.key());
         Some(StreamRead {
             stream,
             extents: grant.extents.clone(),
@@ -288,14 +299,10 @@ impl Grants {
             self.streams.remove(&stream);
         } else {
             self.tokens.remove(&grant.token);
-            self.waiting.remove(&(grant.session, grant.hash));
+            self.waiting.remove(&grant.key());
         }
         let blocks = blocks_in(&grant.extents);
-        if let Some(usage) = self.peers.get_mut(&grant.peer) {
-            usage.grants -= 1;
-            usage.blocks -= blocks;
-        }
-        self.forget_peer_if_idle(grant.peer);
+        self.discharge(grant.peer, blocks);
         if let Some(holders) = self.entries.get_mut(&grant.entry) {
             *holders -= 1;
             if *holders == 0 {
@@ -305,6 +312,20 @@ impl Grants {
         }
         let unpinned = cache.unpin(grant.entry);
         debug_assert!(unpinned.is_ok(), "a grant holds one pin until it ends");
+    }
+
+    fn charge(&mut self, peer: PeerId, blocks: u64) {
+        let usage = self.peers.entry(peer).or_default();
+        usage.grants += 1;
+        usage.blocks += blocks;
+    }
+
+    fn discharge(&mut self, peer: PeerId, blocks: u64) {
+        if let Some(usage) = self.peers.get_mut(&peer) {
+            usage.grants -= 1;
+            usage.blocks -= blocks;
+        }
+        self.forget_peer_if_idle(peer);
     }
 
     fn forget_peer_if_idle(&mut self, peer: PeerId) {

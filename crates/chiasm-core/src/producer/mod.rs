@@ -47,8 +47,9 @@ pub struct ProducerConfig {
     pub limits: ProducerLimits,
 }
 
-/// Bounds on what peers may hold. Where one bites the answer is `NOT_READY`, which every consumer
-/// takes as "ask again".
+/// Bounds on what peers may hold. Where one of grants or blocks bites the answer is `NOT_READY`, which
+/// every consumer takes as "ask again": grants end. Sessions last as long as their connection, so one
+/// too many is `INTERNAL`.
 #[derive(Clone, Copy, Debug)]
 pub struct ProducerLimits {
     /// Live grants and streams of all peers together.
@@ -145,8 +146,8 @@ impl Producer {
         Some(ack)
     }
 
-    /// Upstream's order of checks: version, compatibility hash, session id, cache. Ours stand where
-    /// they cannot change which upstream check answers first.
+    /// Upstream's order of checks: version, compatibility hash, session id, cache. Ours (fingerprint,
+    /// session in use) stand between the last two, where they change no answer of the first three.
     fn grant(
         &mut self,
         now: Nanos,
@@ -160,17 +161,17 @@ impl Producer {
         if request.compatibility_hash != self.config.compat_hash {
             return Err(RefusalReason::CompatHash);
         }
+        if request.session_id.is_empty() || request.session_id.len() > limits::MAX_SESSION_ID_BYTES
+        {
+            return Err(RefusalReason::SessionId);
+        }
         let theirs = request.chiasm.as_ref().and_then(|extension| extension.fingerprint);
         if let (Some(theirs), Some(ours)) = (theirs, self.config.fingerprint.as_deref())
             && theirs != ours
         {
             return Err(RefusalReason::Fingerprint);
         }
-        if request.session_id.is_empty() || request.session_id.len() > limits::MAX_SESSION_ID_BYTES
-        {
-            return Err(RefusalReason::SessionId);
-        }
-        self.grants.claim_session(request.session_id, peer)?;
+        let session = self.grants.claim_session(request.session_id, peer)?;
         let (key, entry) = cache.find(request.mm_hash).ok_or(RefusalReason::Missing)?;
         if entry.state() != EntryState::Ready {
             return Err(RefusalReason::NotReady);
@@ -179,7 +180,7 @@ impl Producer {
         let hash: MmHash = entry.hash().clone();
         let wanted = Grant {
             peer,
-            session: request.session_id.into(),
+            session,
             hash,
             entry: key,
             plane,
