@@ -42,7 +42,8 @@ pub const MAX_GRANTS_PER_PEER: usize = 384;
 pub const MAX_SESSIONS_PER_PEER: usize = 16;
 
 /// Requests of one link that may wait for an answer, those included whose transfer has been given
-/// up: what is left of a silent producer is bounded.
+/// up: what is left of a silent producer is bounded. Further ones wait; if all were given up, the
+/// producer is taken for silent and the link is closed.
 pub const MAX_UNANSWERED_PER_LINK: usize = 1024;
 
 /// Endpoints that one consumer keeps a link to.

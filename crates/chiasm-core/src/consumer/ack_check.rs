@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{ConsumerConfig, FailureReason, Wanted};
 use crate::digest::Digest;
 use crate::entry::EntryMeta;
+use crate::excerpt::Excerpt;
 use crate::extent::blocks_in;
 use crate::plane::Plane;
 use crate::producer::GrantToken;
@@ -29,8 +30,8 @@ pub(super) fn check(
     config: &ConsumerConfig,
 ) -> Result<AgreedRead, FailureReason> {
     let extension = ack.chiasm.as_ref();
-    let word = extension.and_then(|extension| extension.reason).unwrap_or_default();
-    if let Some(reason) = FailureReason::of_nack(ack.status, word) {
+    let word = extension.and_then(|extension| extension.reason).map(printable);
+    if let Some(reason) = FailureReason::of_nack(ack.status, &word.unwrap_or_default()) {
         return Err(reason);
     }
     if ack.session_id != session {
@@ -53,12 +54,19 @@ pub(super) fn check(
             wanted.blocks
         )));
     }
-    let lease = extension.lease_ms.map_or(Duration::ZERO, Duration::from_millis);
+    let lease_ms = extension.lease_ms.ok_or_else(|| mismatch("it gives no lease".into()))?;
+    if let (Some(theirs), Some(ours)) = (extension.fingerprint, config.fingerprint.as_deref())
+        && theirs != ours
+    {
+        return Err(mismatch("its fingerprint is not this node's".into()));
+    }
+    let lease = Duration::from_millis(lease_ms);
     Ok(AgreedRead { plane, token, meta, digest: extension.digest, lease })
 }
 
 fn plane(extension: &AckExtension<'_>, config: &ConsumerConfig) -> Result<Plane, FailureReason> {
-    let plane = extension.plane.ok_or_else(|| mismatch("it chooses no plane".into()))?;
+    let plane =
+        extension.plane.ok_or_else(|| mismatch("it chooses no plane that is known here".into()))?;
     if !config.planes.contains(plane) {
         return Err(mismatch(format!("it chooses {plane}, which was not offered")));
     }
@@ -77,7 +85,8 @@ fn meta(
             wanted.rows, wanted.width
         )));
     }
-    let dtype = extension.dtype.ok_or_else(|| mismatch("it gives no dtype".into()))?;
+    let dtype =
+        extension.dtype.ok_or_else(|| mismatch("it gives no dtype that is known here".into()))?;
     if let Some(expected) = wanted.dtype
         && expected != dtype
     {
@@ -87,14 +96,16 @@ fn meta(
         .ok_or_else(|| mismatch(format!("[{rows}, {width}] of {dtype} overflows")))?;
     if extension.bytes != Some(meta.bytes) {
         return Err(mismatch(format!(
-            "{:?} bytes granted, [{rows}, {width}] of {dtype} has {}",
-            extension.bytes, meta.bytes
+            "{} bytes granted, [{rows}, {width}] of {dtype} has {}",
+            said(extension.bytes),
+            meta.bytes
         )));
     }
     if extension.block_size_bytes != Some(config.block_size_bytes) {
         return Err(mismatch(format!(
-            "block size {:?} granted, {} here",
-            extension.block_size_bytes, config.block_size_bytes
+            "block size {} granted, {} here",
+            said(extension.block_size_bytes),
+            config.block_size_bytes
         )));
     }
     if meta.blocks(config.block_size_bytes) != Some(wanted.blocks) {
@@ -104,6 +115,17 @@ fn meta(
         )));
     }
     Ok(meta)
+}
+
+/// A number that the peer may have left out.
+fn said(number: Option<u64>) -> String {
+    number.map_or_else(|| "no".into(), |number| number.to_string())
+}
+
+/// The peer's word as log lines can show it: a machine word as it is, anything else as an excerpt.
+fn printable(word: &str) -> String {
+    let is_word = word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    if is_word { word.into() } else { Excerpt::of(word).to_string() }
 }
 
 fn mismatch(what: String) -> FailureReason {

@@ -3,7 +3,7 @@
 //!
 //! It must never match an ack with a request that it does not answer (hazard A5).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::TransferId;
 use crate::limits::MAX_UNANSWERED_PER_LINK;
@@ -23,91 +23,132 @@ struct Request {
     attempt: u32,
     hash: MmHash,
     answer: Answer,
+    given_up: bool,
 }
 
 #[derive(Debug)]
 enum State {
     /// Not asked for yet, or asked for and not there yet.
-    Down { opening: bool, waiting: Vec<TransferId> },
+    Down { opening: bool },
     /// Requests in the order in which they were sent. Requests of transfers that were given up stay,
     /// so that their late acks answer them and nothing newer.
     Up { session: String, unanswered: VecDeque<Request> },
+    /// To be closed: whatever still comes is not listened to.
+    Closing { unanswered: VecDeque<Request> },
 }
 
 #[derive(Debug)]
-pub(super) struct Link(State);
+pub(super) struct Link {
+    state: State,
+    /// Transfers whose request has not gone out: the link is not up, or has too many unanswered.
+    /// Their numbers ascend, so the first is the oldest.
+    waiting: BTreeSet<TransferId>,
+}
 
 impl Default for Link {
     fn default() -> Self {
-        Self(State::Down { opening: false, waiting: Vec::new() })
+        Self { state: State::Down { opening: false }, waiting: BTreeSet::new() }
     }
 }
 
 impl Link {
-    pub(super) fn is_up(&self) -> bool {
-        matches!(self.0, State::Up { .. })
-    }
-
-    /// The session id of this connection's life; empty while it is down.
+    /// The session id of this connection's life; empty unless it is up.
     pub(super) fn session(&self) -> &str {
-        match &self.0 {
+        match &self.state {
             State::Up { session, .. } => session,
-            State::Down { .. } => "",
+            State::Down { .. } | State::Closing { .. } => "",
         }
     }
 
-    /// `transfer` waits until the link is up. True if somebody has to open it.
+    /// `transfer` waits until it can ask. True if somebody has to open the link.
     pub(super) fn wait(&mut self, transfer: TransferId) -> bool {
-        match &mut self.0 {
-            State::Down { opening, waiting } => {
-                waiting.push(transfer);
-                !std::mem::replace(opening, true)
-            }
-            State::Up { .. } => false,
+        self.waiting.insert(transfer);
+        match &mut self.state {
+            State::Down { opening } => !std::mem::replace(opening, true),
+            State::Up { .. } | State::Closing { .. } => false,
         }
     }
 
-    /// The link stands; gives those who waited for it. After a reconnect nothing is unanswered.
-    pub(super) fn up(&mut self, session: String) -> Vec<TransferId> {
+    /// The link stands. What was unanswered on an earlier connection has to be asked again.
+    pub(super) fn up(&mut self, session: String) {
         let new = State::Up { session, unanswered: VecDeque::new() };
-        let old = std::mem::replace(&mut self.0, new);
-        Self(old).into_transfers()
+        let old = std::mem::replace(&mut self.state, new);
+        self.waiting.extend(old.asked());
     }
 
-    /// A request goes out. False, and nothing is kept, if too many are unanswered already.
-    pub(super) fn ask(
-        &mut self,
-        now: Nanos,
-        transfer: TransferId,
-        hash: &MmHash,
-        attempt: u32,
-    ) -> bool {
-        let State::Up { unanswered, .. } = &mut self.0 else { return false };
-        if unanswered.len() >= MAX_UNANSWERED_PER_LINK {
-            return false;
+    /// The oldest transfer that has not asked and may do so now.
+    pub(super) fn next_to_ask(&mut self) -> Option<TransferId> {
+        match &self.state {
+            State::Up { unanswered, .. } if unanswered.len() < MAX_UNANSWERED_PER_LINK => {
+                self.waiting.pop_first()
+            }
+            _ => None,
         }
-        let answer = Answer { transfer, sent: now };
-        unanswered.push_back(Request { attempt, hash: hash.clone(), answer });
-        true
+    }
+
+    /// A request goes out.
+    pub(super) fn asked(&mut self, now: Nanos, transfer: TransferId, hash: &MmHash, attempt: u32) {
+        if let State::Up { unanswered, .. } = &mut self.state {
+            let answer = Answer { transfer, sent: now };
+            let hash = hash.clone();
+            unanswered.push_back(Request { attempt, hash, answer, given_up: false });
+        }
     }
 
     /// The request that an ack of `hash` answers: the one with its attempt, or, from a peer that
-    /// sends none, the oldest of that hash.
+    /// sends none, the oldest of that hash. `None` if nobody waits for that answer.
     pub(super) fn answer(&mut self, hash: &str, attempt: Option<u32>) -> Option<Answer> {
-        let State::Up { unanswered, .. } = &mut self.0 else { return None };
+        let State::Up { unanswered, .. } = &mut self.state else { return None };
         let at = unanswered.iter().position(|request| {
-            request.hash.as_str() == hash && attempt.is_none_or(|number| number == request.attempt)
+            attempt.is_none_or(|number| number == request.attempt) && request.hash.as_str() == hash
         })?;
-        unanswered.remove(at).map(|request| request.answer)
+        let request = unanswered.remove(at)?;
+        (!request.given_up).then_some(request.answer)
     }
 
-    /// Everybody who waits for the link or for an answer on it.
-    pub(super) fn into_transfers(self) -> Vec<TransferId> {
-        match self.0 {
-            State::Down { waiting, .. } => waiting,
-            State::Up { unanswered, .. } => {
-                unanswered.iter().map(|request| request.answer.transfer).collect()
+    /// `transfer` wants no answer any more.
+    pub(super) fn give_up(&mut self, transfer: TransferId) {
+        self.waiting.remove(&transfer);
+        if let State::Up { unanswered, .. } | State::Closing { unanswered } = &mut self.state {
+            let theirs = unanswered.iter_mut().find(|request| request.answer.transfer == transfer);
+            if let Some(request) = theirs {
+                request.given_up = true;
             }
         }
+    }
+
+    /// Whether somebody waits and nothing can be asked, because the producer has left as many
+    /// requests unanswered as may be, each for so long that it was given up.
+    pub(super) fn is_silent(&self) -> bool {
+        let State::Up { unanswered, .. } = &self.state else { return false };
+        !self.waiting.is_empty()
+            && unanswered.len() >= MAX_UNANSWERED_PER_LINK
+            && unanswered.iter().all(|request| request.given_up)
+    }
+
+    /// Nothing is sent on this connection or taken from it any more. False if that was so before.
+    pub(super) fn close(&mut self) -> bool {
+        let State::Up { unanswered, .. } = &mut self.state else { return false };
+        self.state = State::Closing { unanswered: std::mem::take(unanswered) };
+        true
+    }
+
+    /// Everybody who waits for the link or for an answer on it, the oldest first.
+    pub(super) fn into_transfers(self) -> BTreeSet<TransferId> {
+        let mut transfers = self.waiting;
+        transfers.extend(self.state.asked());
+        transfers
+    }
+}
+
+impl State {
+    /// The transfers that still want an answer.
+    fn asked(self) -> impl Iterator<Item = TransferId> {
+        let unanswered = match self {
+            Self::Down { .. } => VecDeque::new(),
+            Self::Up { unanswered, .. } | Self::Closing { unanswered } => unanswered,
+        };
+        let live = unanswered.into_iter().filter(|request| !request.given_up);
+        live.map(|request| request.answer.transfer)
     }
 }

@@ -7,190 +7,35 @@
 //! transfers to start, how often and for whom is admission's to decide; this machine retries nothing.
 
 mod ack_check;
+mod action;
+mod config;
 mod failure;
 mod link;
+mod outcome;
+mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+pub use self::action::{ConsumerAction, ReadEnd, ReadOrder};
+pub use self::config::ConsumerConfig;
 pub use self::failure::{Failure, FailureClass, FailureReason};
+pub use self::outcome::{Arrived, ConsumerCounters, Finished};
+pub use self::transfer::{TransferId, Wanted};
 
 use self::ack_check::AgreedRead;
 use self::link::{Answer, Link};
-use crate::cache::{Cache, EntryKey, PublishError, ReserveError};
+use self::transfer::{Reading, State, Transfer};
+use crate::cache::{Cache, Entry, EntryKey, PublishError, ReserveError};
 use crate::digest::Digest;
-use crate::dtype::Dtype;
 use crate::endpoint::Endpoint;
 use crate::entry::EntryMeta;
-use crate::extent::Extent;
 use crate::limits;
 use crate::mm_hash::MmHash;
-use crate::plane::{Plane, PlaneList};
-use crate::producer::GrantToken;
 use crate::time::Nanos;
 use crate::wire::{
     AckLimits, CONNECTOR_VERSION, DecodeError, ReqExtension, WIRE_REVISION, XferAck, XferReq,
 };
-
-/// One transfer: one attempt to read one entry from one source. Never used again in one life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TransferId(pub u64);
-
-/// What a consumer is told once.
-#[derive(Clone, Debug)]
-pub struct ConsumerConfig {
-    /// The compatibility hash that its requests carry.
-    pub compat_hash: String,
-    /// What the compatibility hash leaves out, for Chiasm peers.
-    pub fingerprint: Option<String>,
-    /// Random number of this node's life.
-    pub epoch: u64,
-    /// Random text of this node's life that its session ids begin with. Each connection has a session
-    /// of its own: a producer that has not yet noticed the loss of the old one would refuse to see
-    /// its session on a second live connection.
-    pub session: String,
-    /// Bytes of one block.
-    pub block_size_bytes: u64,
-    /// Planes in the operator's order of preference.
-    pub planes: PlaneList,
-    /// One attempt's wait for its ack (`consumer_ack_timeout_s`).
-    pub ack_timeout: Duration,
-    /// One read's time (`read_timeout_s`).
-    pub read_timeout: Duration,
-    /// Part of the lease that is left unused.
-    pub lease_margin: Duration,
-}
-
-/// What is to be read, from an announcement that has been checked and a source that is approved.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Wanted {
-    /// Its identifier.
-    pub hash: MmHash,
-    /// The endpoint that the announcement names, which is on the allowlist.
-    pub source: Endpoint,
-    /// Announced rows.
-    pub rows: u32,
-    /// Announced elements per row.
-    pub width: u32,
-    /// Announced size in blocks.
-    pub blocks: u32,
-    /// The model's element type, where known.
-    pub dtype: Option<Dtype>,
-}
-
-/// What the owner of sockets and planes is to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConsumerAction {
-    /// Connect to the endpoint, then report [`Consumer::link_up`] or [`Consumer::link_down`].
-    OpenLink(Endpoint),
-    /// Close the connection, for this reason, then report [`Consumer::link_down`].
-    CloseLink(Endpoint, FailureReason),
-    /// Send one message on the endpoint's connection.
-    Send(Endpoint, Vec<u8>),
-    /// Read the bytes, then report [`Consumer::read_ended`], in every case exactly once.
-    StartRead(ReadOrder),
-    /// Stop that read as fast as its plane can; its end is still reported.
-    AbortRead(TransferId),
-}
-
-/// One read for a plane to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadOrder {
-    /// The transfer that it is for.
-    pub transfer: TransferId,
-    /// The approved producer.
-    pub source: Endpoint,
-    /// The plane that the producer chose out of those offered.
-    pub plane: Plane,
-    /// Opens the stream, on tcp.
-    pub token: Option<GrantToken>,
-    /// Where the bytes go, in order.
-    pub local: Vec<Extent>,
-    /// Exact length.
-    pub bytes: u64,
-    /// Whether the digest of the landed bytes is wanted.
-    pub digest: bool,
-}
-
-/// How a read ended. Once reported, the plane writes nothing more into the blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadEnd {
-    /// All bytes have landed.
-    Landed {
-        /// How many.
-        bytes: u64,
-        /// Of the bytes as they landed, if it was wanted.
-        digest: Option<Digest>,
-    },
-    /// The plane could not do it, or was told to stop.
-    Failed(FailureReason),
-}
-
-/// A transfer's end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finished {
-    /// Which.
-    pub transfer: TransferId,
-    /// Its identifier.
-    pub hash: MmHash,
-    /// Its producer.
-    pub source: Endpoint,
-    /// A published entry, or why there is none.
-    pub outcome: Result<Arrived, Failure>,
-}
-
-/// An entry that has arrived and is published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrived {
-    /// The published entry: this transfer's, or the one that was published before.
-    pub entry: EntryKey,
-    /// Its exact length.
-    pub bytes: u64,
-    /// The plane that moved the bytes.
-    pub plane: Plane,
-    /// Set if the entry that was there already has another digest: two sources disagree.
-    pub conflict: bool,
-}
-
-#[derive(Debug)]
-enum State {
-    /// The request waits for the link, or for its ack.
-    Asking {
-        deadline: Nanos,
-    },
-    Reading {
-        entry: EntryKey,
-        plane: Plane,
-        agreed: AgreedRead,
-        lease_end: Nanos,
-        deadline: Nanos,
-    },
-    /// The outcome has been told; the plane has not let go of the blocks yet.
-    Settling {
-        entry: EntryKey,
-    },
-}
-
-#[derive(Debug)]
-struct Transfer {
-    wanted: Wanted,
-    state: State,
-}
-
-/// How often each end came.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConsumerCounters {
-    /// Requests sent.
-    pub requests: u64,
-    /// Entries that arrived.
-    pub arrived: u64,
-    /// Bytes of them, by plane.
-    pub bytes: BTreeMap<Plane, u64>,
-    /// Transfers that failed, by reason.
-    pub failed: BTreeMap<&'static str, u64>,
-    /// Acks that answer nothing that is waited for.
-    pub stray_acks: u64,
-}
 
 /// The consumer's side of the control protocol.
 #[derive(Debug)]
@@ -247,22 +92,20 @@ impl Consumer {
             self.fail(id, FailureReason::TooManyLinks);
             return id;
         }
-        let link = self.links.entry(source.clone()).or_default();
-        if link.is_up() {
-            self.request(now, id);
-        } else if link.wait(id) {
+        if self.links.entry(source.clone()).or_default().wait(id) {
             self.actions.push_back(ConsumerAction::OpenLink(source));
+        } else {
+            self.ask_waiting(now, &source);
         }
         id
     }
 
     /// Nobody wants this transfer any more. A read under way is aborted; no end is reported.
     pub fn cancel(&mut self, id: TransferId, cache: &mut Cache) {
-        let Some(transfer) = self.transfers.get(&id) else { return };
-        match transfer.state {
-            State::Asking { .. } => self.forget(id),
-            State::Reading { .. } => self.abort(id, cache),
-            State::Settling { .. } => {}
+        match self.transfers.get(&id).map(|transfer| transfer.state) {
+            Some(State::Asking { .. }) => self.forget(id),
+            Some(State::Reading(reading)) => self.abort(id, &reading, cache),
+            Some(State::Settling { .. }) | None => {}
         }
     }
 
@@ -270,9 +113,8 @@ impl Consumer {
     pub fn link_up(&mut self, now: Nanos, endpoint: &Endpoint) {
         let Some(link) = self.links.get_mut(endpoint) else { return };
         self.next_session += 1;
-        for id in link.up(format!("{}.{}", self.config.session, self.next_session)) {
-            self.request(now, id);
-        }
+        link.up(format!("{}.{}", self.config.session, self.next_session));
+        self.ask_waiting(now, endpoint);
     }
 
     /// The connection could not be made or is lost. What waited for it or for an ack fails; reads go
@@ -286,42 +128,41 @@ impl Consumer {
 
     /// One message from the producer at `endpoint`.
     pub fn receive(&mut self, now: Nanos, endpoint: &Endpoint, payload: &[u8], cache: &mut Cache) {
+        if self.links.get(endpoint).is_none_or(|link| link.session().is_empty()) {
+            self.counters.stray_acks += 1;
+            return;
+        }
         let limits = AckLimits { max_blocks: cache.usage().total as usize };
-        let ack = match XferAck::decode(payload, &limits) {
-            Ok(ack) => ack,
+        match XferAck::decode(payload, &limits) {
+            Ok(ack) => {
+                let attempt = ack.chiasm.as_ref().map(|extension| extension.attempt);
+                if let Some(answer) = self.answered(endpoint, ack.mm_hash, attempt) {
+                    self.take_ack(now, &answer, &ack, cache);
+                }
+            }
             Err(DecodeError::UnknownStatus { mm_hash, status, attempt }) => {
                 let hash = mm_hash.as_ref().map_or("", MmHash::as_str);
                 if let Some(answer) = self.answered(endpoint, hash, attempt) {
                     self.fail(answer.transfer, FailureReason::UnknownStatus(status));
                 }
-                return;
             }
-            Err(error) => {
-                let reason = FailureReason::Garbage(error.to_string());
-                self.actions.push_back(ConsumerAction::CloseLink(endpoint.clone(), reason));
-                return;
-            }
-        };
-        let attempt = ack.chiasm.as_ref().map(|extension| extension.attempt);
-        if let Some(answer) = self.answered(endpoint, ack.mm_hash, attempt) {
-            self.take_ack(now, &answer, &ack, cache);
+            Err(error) => self.close(endpoint, FailureReason::Garbage(error.to_string())),
         }
+        self.ask_waiting(now, endpoint);
     }
 
-    /// The request that a message answers, if its transfer still waits for it.
+    /// The request that a message answers, if its transfer still waits for it. Attempts are numbered
+    /// from 1: 0 is a peer that does not say which it answers.
     fn answered(&mut self, from: &Endpoint, hash: &str, attempt: Option<u32>) -> Option<Answer> {
+        let attempt = attempt.filter(|number| *number != 0);
         let answer = self.links.get_mut(from).and_then(|link| link.answer(hash, attempt));
-        let live = answer.filter(|answer| {
-            let transfer = self.transfers.get(&answer.transfer);
-            transfer.is_some_and(|transfer| matches!(transfer.state, State::Asking { .. }))
-        });
-        self.counters.stray_acks += u64::from(live.is_none());
-        live
+        self.counters.stray_acks += u64::from(answer.is_none());
+        answer
     }
 
     fn take_ack(&mut self, now: Nanos, answer: &Answer, ack: &XferAck<'_>, cache: &mut Cache) {
         let id = answer.transfer;
-        let wanted = &self.transfers[&id].wanted;
+        let Some(Transfer { wanted, .. }) = self.transfers.get(&id) else { return };
         let session = self.links.get(&wanted.source).map_or("", Link::session);
         let agreed = match ack_check::check(wanted, ack, session, &self.config) {
             Ok(agreed) => agreed,
@@ -331,12 +172,13 @@ impl Consumer {
         if now >= lease_end {
             return self.fail(id, FailureReason::LeaseRanOut);
         }
-        let entry = match cache.stage(&wanted.hash, agreed.meta, wanted.blocks) {
-            Ok(entry) => entry,
-            Err(ReserveError::TooLarge { .. }) => return self.fail(id, FailureReason::TooLarge),
-            Err(_) => return self.fail(id, FailureReason::NoRoom),
-        };
-        self.read(now, id, entry, agreed, lease_end, cache);
+        match cache.stage(&wanted.hash, agreed.meta, wanted.blocks) {
+            Ok(entry) => self.read(now, id, entry, agreed, lease_end, cache),
+            Err(ReserveError::TooLarge { .. }) => self.fail(id, FailureReason::TooLarge),
+            Err(ReserveError::Full { .. } | ReserveError::Duplicate { .. }) => {
+                self.fail(id, FailureReason::NoRoom);
+            }
+        }
     }
 
     fn read(
@@ -348,12 +190,12 @@ impl Consumer {
         lease_end: Nanos,
         cache: &Cache,
     ) {
-        let deadline = now.after(self.config.read_timeout);
         let local = cache.entry(entry).map(|entry| entry.extents().to_vec()).unwrap_or_default();
-        let transfer = self.transfers.get_mut(&id).expect("a live answer names a live transfer");
+        let Some(transfer) = self.transfers.get_mut(&id) else { return };
         if let State::Asking { deadline } = transfer.state {
             self.deadlines.remove(&(deadline, id));
         }
+        let deadline = now.after(self.config.read_timeout);
         self.deadlines.insert((deadline, id));
         self.actions.push_back(ConsumerAction::StartRead(ReadOrder {
             transfer: id,
@@ -364,59 +206,51 @@ impl Consumer {
             bytes: agreed.meta.bytes,
             digest: agreed.digest.is_some(),
         }));
-        transfer.state = State::Reading { entry, plane: agreed.plane, agreed, lease_end, deadline };
+        transfer.state = State::Reading(Reading { entry, agreed, lease_end, deadline });
         self.staged.push_back(id);
     }
 
     /// The plane has let go of the transfer's blocks.
     pub fn read_ended(&mut self, now: Nanos, id: TransferId, end: ReadEnd, cache: &mut Cache) {
-        let Some(transfer) = self.transfers.get(&id) else { return };
-        match &transfer.state {
-            State::Asking { .. } => {}
-            State::Settling { entry } => {
-                let released = cache.release_quarantined(*entry);
+        match self.transfers.get(&id).map(|transfer| transfer.state) {
+            None | Some(State::Asking { .. }) => {}
+            Some(State::Settling { entry }) => {
+                let released = cache.release_quarantined(entry);
                 debug_assert!(released.is_ok(), "a settling transfer's blocks are in quarantine");
                 self.transfers.remove(&id);
             }
-            State::Reading { entry, plane, agreed, lease_end, .. } => {
-                let (entry, plane) = (*entry, *plane);
-                let (bytes, digest) = (agreed.meta.bytes, agreed.digest);
-                match verify(now, end, bytes, digest, *lease_end) {
-                    Ok(()) => self.publish(id, entry, plane, bytes, digest, cache),
-                    Err(reason) => {
-                        discard(cache, entry);
-                        self.fail(id, reason);
-                    }
+            Some(State::Reading(reading)) => match verify(now, end, &reading) {
+                Ok(()) => self.publish(id, &reading, cache),
+                Err(reason) => {
+                    discard(cache, reading.entry);
+                    self.fail(id, reason);
                 }
-            }
+            },
         }
     }
 
-    fn publish(
-        &mut self,
-        id: TransferId,
-        entry: EntryKey,
-        plane: Plane,
-        bytes: u64,
-        digest: Option<Digest>,
-        cache: &mut Cache,
-    ) {
-        let (entry, conflict) = match cache.publish(entry, digest) {
-            Ok(()) => (entry, false),
+    fn publish(&mut self, id: TransferId, reading: &Reading, cache: &mut Cache) {
+        let AgreedRead { meta, digest, plane, .. } = reading.agreed;
+        let (entry, conflict) = match cache.publish(reading.entry, digest) {
+            Ok(()) => (reading.entry, false),
             Err(PublishError::AlreadyPublished(there)) => {
-                discard(cache, entry);
-                let known = cache.entry(there).and_then(crate::cache::Entry::digest);
-                (there, known.is_some() && digest.is_some() && known != digest)
+                discard(cache, reading.entry);
+                match compare(cache.entry(there), meta, digest) {
+                    Ok(conflict) => (there, conflict),
+                    Err(reason) => return self.fail(id, reason),
+                }
             }
             Err(PublishError::SavePending(_)) => {
-                discard(cache, entry);
+                discard(cache, reading.entry);
                 return self.fail(id, FailureReason::SavePending);
             }
             Err(PublishError::State(error)) => unreachable!("a staging entry publishes: {error}"),
         };
+        let bytes = meta.bytes;
         self.counters.arrived += 1;
         *self.counters.bytes.entry(plane).or_default() += bytes;
-        self.finish(id, Ok(Arrived { entry, bytes, plane, conflict }));
+        self.report(id, Ok(Arrived { entry, bytes, plane, conflict }));
+        self.forget(id);
     }
 
     /// Ends what has run out of time.
@@ -425,32 +259,27 @@ impl Consumer {
             && now > deadline
         {
             self.deadlines.pop_first();
-            match self.transfers.get(&id).map(|transfer| &transfer.state) {
+            match self.transfers.get(&id).map(|transfer| transfer.state) {
                 Some(State::Asking { .. }) => self.fail(id, FailureReason::AckTimeout),
-                Some(State::Reading { .. }) => self.time_out_read(id, cache),
-                _ => {}
+                Some(State::Reading(reading)) => {
+                    self.abort(id, &reading, cache);
+                    self.report_failure(id, FailureReason::ReadTimeout);
+                }
+                Some(State::Settling { .. }) | None => {}
             }
         }
-    }
-
-    fn time_out_read(&mut self, id: TransferId, cache: &mut Cache) {
-        let transfer = &self.transfers[&id];
-        let (hash, source) = (transfer.wanted.hash.clone(), transfer.wanted.source.clone());
-        let reason = FailureReason::ReadTimeout;
-        *self.counters.failed.entry(reason.word()).or_default() += 1;
-        self.abort(id, cache);
-        self.finished.push_back(Finished {
-            transfer: id,
-            hash,
-            source,
-            outcome: Err(reason.into()),
-        });
     }
 
     /// When [`Consumer::handle_timeout`] has something to do: just past the earliest deadline.
     #[must_use]
     pub fn poll_timeout(&self) -> Nanos {
         self.deadlines.first().map_or(Nanos::NEVER, |(at, _)| at.after(Duration::from_nanos(1)))
+    }
+
+    /// Whether [`Consumer::poll_action`] has something.
+    #[must_use]
+    pub fn has_actions(&self) -> bool {
+        !self.actions.is_empty()
     }
 
     /// The next thing to do. Drain it after every input.
@@ -481,16 +310,27 @@ impl Consumer {
         &self.counters
     }
 
-    fn request(&mut self, now: Nanos, id: TransferId) {
-        let Some(transfer) = self.transfers.get(&id) else { return };
-        let wanted = &transfer.wanted;
+    /// Sends what waits for the link, as far as it may now.
+    fn ask_waiting(&mut self, now: Nanos, endpoint: &Endpoint) {
+        while let Some(id) = self.links.get_mut(endpoint).and_then(Link::next_to_ask) {
+            self.ask(now, id);
+        }
+        if self.links.get(endpoint).is_some_and(Link::is_silent) {
+            self.close(endpoint, FailureReason::Silent);
+        }
+    }
+
+    fn close(&mut self, endpoint: &Endpoint, reason: FailureReason) {
+        if self.links.get_mut(endpoint).is_some_and(Link::close) {
+            self.actions.push_back(ConsumerAction::CloseLink(endpoint.clone(), reason));
+        }
+    }
+
+    fn ask(&mut self, now: Nanos, id: TransferId) {
+        let Some(Transfer { wanted, .. }) = self.transfers.get(&id) else { return };
         let Some(link) = self.links.get_mut(&wanted.source) else { return };
         self.next_attempt = self.next_attempt.wrapping_add(1).max(1);
-        if !link.ask(now, id, &wanted.hash, self.next_attempt) {
-            let close = ConsumerAction::CloseLink(wanted.source.clone(), FailureReason::Silent);
-            self.actions.push_back(close);
-            return self.fail(id, FailureReason::Silent);
-        }
+        link.asked(now, id, &wanted.hash, self.next_attempt);
         let request = XferReq {
             mm_hash: wanted.hash.as_str(),
             compatibility_hash: &self.config.compat_hash,
@@ -510,62 +350,84 @@ impl Consumer {
 
     /// Takes the outcome away from the transfer and leaves its blocks in quarantine until the plane
     /// has let go.
-    fn abort(&mut self, id: TransferId, cache: &mut Cache) {
+    fn abort(&mut self, id: TransferId, reading: &Reading, cache: &mut Cache) {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
-        let State::Reading { entry, deadline, .. } = transfer.state else { return };
-        transfer.state = State::Settling { entry };
+        transfer.state = State::Settling { entry: reading.entry };
         self.by_wanted.remove(&transfer.wanted);
-        self.deadlines.remove(&(deadline, id));
-        let quarantined = cache.quarantine(entry);
+        self.deadlines.remove(&(reading.deadline, id));
+        let quarantined = cache.quarantine(reading.entry);
         debug_assert!(quarantined.is_ok(), "blocks of a read under way are not ready");
         self.actions.push_back(ConsumerAction::AbortRead(id));
     }
 
     fn fail(&mut self, id: TransferId, reason: FailureReason) {
-        if !self.transfers.contains_key(&id) {
-            // Given up before; only its request was still unanswered.
-            return;
-        }
-        *self.counters.failed.entry(reason.word()).or_default() += 1;
-        self.finish(id, Err(reason.into()));
+        self.report_failure(id, reason);
+        self.forget(id);
     }
 
-    fn finish(&mut self, id: TransferId, outcome: Result<Arrived, Failure>) {
-        let Some(transfer) = self.transfers.get(&id) else { return };
-        let (hash, source) = (transfer.wanted.hash.clone(), transfer.wanted.source.clone());
-        self.forget(id);
+    fn report_failure(&mut self, id: TransferId, reason: FailureReason) {
+        *self.counters.failed.entry(reason.word()).or_default() += 1;
+        self.report(id, Err(reason.into()));
+    }
+
+    fn report(&mut self, id: TransferId, outcome: Result<Arrived, Failure>) {
+        let Some(Transfer { wanted, .. }) = self.transfers.get(&id) else { return };
+        let (hash, source) = (wanted.hash.clone(), wanted.source.clone());
         self.finished.push_back(Finished { transfer: id, hash, source, outcome });
     }
 
+    /// Ends a transfer that no plane works for.
     fn forget(&mut self, id: TransferId) {
         let Some(Transfer { wanted, state }) = self.transfers.remove(&id) else { return };
-        if let State::Asking { deadline } | State::Reading { deadline, .. } = state {
-            self.deadlines.remove(&(deadline, id));
+        match state {
+            State::Asking { deadline } => {
+                self.deadlines.remove(&(deadline, id));
+                if let Some(link) = self.links.get_mut(&wanted.source) {
+                    link.give_up(id);
+                }
+            }
+            State::Reading(reading) => {
+                self.deadlines.remove(&(reading.deadline, id));
+            }
+            State::Settling { .. } => return,
         }
         self.by_wanted.remove(&wanted);
     }
 }
 
 /// Whether the landed bytes may be published (S2, S3).
-fn verify(
-    now: Nanos,
-    end: ReadEnd,
-    bytes: u64,
-    expected: Option<Digest>,
-    lease_end: Nanos,
-) -> Result<(), FailureReason> {
+fn verify(now: Nanos, end: ReadEnd, reading: &Reading) -> Result<(), FailureReason> {
+    let expected = reading.agreed.meta.bytes;
     match end {
         ReadEnd::Failed(reason) => Err(reason),
-        ReadEnd::Landed { bytes: landed, .. } if landed != bytes => {
-            Err(FailureReason::Length { landed, expected: bytes })
+        ReadEnd::Landed { bytes: landed, .. } if landed != expected => {
+            Err(FailureReason::Length { landed, expected })
         }
-        ReadEnd::Landed { digest, .. } => match expected {
+        ReadEnd::Landed { digest, .. } => match reading.agreed.digest {
             Some(expected) if digest == Some(expected) => Ok(()),
             Some(_) => Err(FailureReason::Digest),
-            None if now < lease_end => Ok(()),
+            None if now < reading.lease_end => Ok(()),
             None => Err(FailureReason::LeaseRanOut),
         },
     }
+}
+
+/// What has arrived, beside the entry of its hash that was there before. True if the contents are
+/// known to differ; an error if the one that is there is not even of the form that was wanted.
+fn compare(
+    there: Option<&Entry>,
+    meta: EntryMeta,
+    digest: Option<Digest>,
+) -> Result<bool, FailureReason> {
+    let Some(there) = there else { return Ok(false) };
+    let known = there.meta();
+    if (known.rows, known.width, known.bytes) != (meta.rows, meta.width, meta.bytes) {
+        return Err(FailureReason::AckMismatch(format!(
+            "an entry of this hash is here already, of shape [{}, {}] and {} bytes",
+            known.rows, known.width, known.bytes
+        )));
+    }
+    Ok(digest.is_some() && there.digest().is_some_and(|known| Some(known) != digest))
 }
 
 fn discard(cache: &mut Cache, entry: EntryKey) {
