@@ -1,9 +1,9 @@
 //! Which producers an operator has approved.
 //!
 //! The allowlist is asked before any block is allocated, any name is resolved or any socket is
-//! opened (S1). It compares canonical endpoints only; it resolves nothing, so a name and the
-//! address behind it are two endpoints. It authorises an endpoint; it does not authenticate a peer
-//! and says nothing about the contents.
+//! opened (S1, PROTOCOL 30). It compares canonical endpoints only; it resolves nothing, so a name
+//! and the address behind it are two endpoints. It authorises an endpoint; it does not authenticate
+//! a peer and says nothing about the contents.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -62,7 +62,8 @@ impl Default for Identity {
 
 /// The compatibility hash of vLLM's connector: SHA-256, in lower-case hexadecimal, over the JSON
 /// array `[vllm_version, model, dtype, block_size_bytes]` exactly as Python's
-/// `json.dumps(..., separators=(",", ":"))` writes it. `dtype` is torch's name with its prefix.
+/// `json.dumps(..., separators=(",", ":"))` writes it (PROTOCOL 16). `dtype` is torch's name with its
+/// prefix.
 #[must_use]
 pub fn compatibility_hash(
     vllm_version: &str,

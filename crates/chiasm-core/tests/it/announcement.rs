@@ -121,7 +121,7 @@ fn next_to_a_host_no_field_may_be_missing(#[case] field: &'static str) {
     json!([16, 4_294_967_296_u64]), json!(null), json!("16x128"), json!({"0": 16, "1": 128}),
 ])]
 #[case("shape", "shape", vec![json!([]), json!([16]), json!([1, 16, 128]), json!([[16, 128]])])]
-fn a_field_of_another_type_or_range_is_refused(
+fn hazard_c1_a_field_of_another_type_or_range_is_refused(
     #[case] field: &str,
     #[case] kind: &str,
     #[case] values: Vec<Value>,

@@ -196,7 +196,7 @@ fn an_error_names_what_was_given_what_is_wrong_and_what_is_allowed() {
 }
 
 #[test]
-fn a_listen_address_may_leave_the_port_to_the_system_and_never_the_host() {
+fn hazard_c17_a_listen_address_may_leave_the_port_to_the_system_and_never_the_host() {
     let address = ListenAddress::parse("[::FFFF:10.0.0.5]:0").unwrap();
     assert_eq!((address.to_string().as_str(), address.port()), ("10.0.0.5:0", 0));
     let bound = address.endpoint(NonZeroU16::new(40123).unwrap());

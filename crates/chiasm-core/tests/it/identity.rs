@@ -43,7 +43,7 @@ fn commands_meet_without_flags() {
 }
 
 #[test]
-fn each_part_changes_the_hash_and_the_fingerprint_does_not() {
+fn hazard_a10_each_part_changes_the_hash_and_the_fingerprint_does_not() {
     let base = Identity::new("0.33.0", "m", "torch.bfloat16", 4096);
     for other in [
         Identity::new("0.32.0", "m", "torch.bfloat16", 4096),
