@@ -1,16 +1,24 @@
-//! One instance's core: cache, producer, consumer and allowlist as one machine.
+//! One instance's core: cache, producer, consumer and admission as one machine.
 //!
-//! It only wires them together. Whoever owns sockets, planes and the clock drives it: one input with
-//! `now`, then its actions until there are none, then back no later than its timeout.
+//! It only wires them together, so that the order in which they hear of things is the same in a node
+//! and in a simulator. Whoever owns sockets, planes and the clock drives it: one input with `now`,
+//! then its actions until there are none, then back no later than its timeout.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::allowlist::{Allowlist, Refusal, Verdict};
-use crate::cache::{Cache, EvictionPolicy};
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng as _, SeedableRng as _};
+
+use crate::admission::{Admission, AdmissionConfig, Decision, Event, Item, ItemReport, Untracked};
+use crate::allowlist::Allowlist;
+use crate::cache::{Cache, EntryKey, EvictionPolicy, ReserveError, StateError, Usage};
 use crate::consumer::{
-    Consumer, ConsumerAction, ConsumerConfig, FailureReason, Finished, ReadEnd, TransferId, Wanted,
+    Consumer, ConsumerAction, ConsumerConfig, FailureReason, ReadEnd, TransferId,
 };
+use crate::digest::Digest;
 use crate::endpoint::Endpoint;
+use crate::entry::EntryMeta;
+use crate::mm_hash::MmHash;
 use crate::producer::{GrantToken, PeerId, Producer, ProducerConfig, StreamId, StreamRead};
 use crate::time::Nanos;
 
@@ -23,44 +31,58 @@ pub struct InstanceConfig {
     pub producer: ProducerConfig,
     /// How it reads.
     pub consumer: ConsumerConfig,
+    /// How it decides.
+    pub admission: AdmissionConfig,
     /// Producers that it may read from.
     pub allowed: Allowlist,
-    /// Makes grant tokens.
+    /// Makes grant tokens and jitter.
     pub seed: [u8; 32],
 }
 
 /// The core of one instance.
 #[derive(Debug)]
 pub struct Instance {
-    /// Who owns which blocks.
-    pub cache: Cache,
+    cache: Cache,
     producer: Producer,
     consumer: Consumer,
-    allowed: Allowlist,
-    finished: BTreeMap<TransferId, Finished>,
+    admission: Admission,
 }
 
 impl Instance {
     /// An instance with an empty region.
     #[must_use]
     pub fn new(config: InstanceConfig) -> Self {
+        // Peers can watch the jitter: it must not come out of the generator of the tokens.
+        let mut rng = ChaCha12Rng::from_seed(config.seed);
+        let mut seed = || {
+            let mut seed = [0; 32];
+            rng.fill_bytes(&mut seed);
+            seed
+        };
         Self {
             cache: Cache::new(config.blocks, EvictionPolicy::Fifo),
-            producer: Producer::new(config.producer, config.seed),
+            producer: Producer::new(config.producer, seed()),
             consumer: Consumer::new(config.consumer),
-            allowed: config.allowed,
-            finished: BTreeMap::new(),
+            admission: Admission::new(config.admission, config.allowed, seed()),
         }
     }
 
+    fn settle(&mut self, now: Nanos) {
+        self.admission.advance(now, &mut self.cache, &mut self.consumer);
+    }
+}
+
+/// The serving side: what comes over connections that others made.
+impl Instance {
     /// One request from a peer of the control socket; the answer, if there is one.
     pub fn handle_request(&mut self, now: Nanos, peer: PeerId, payload: &[u8]) -> Option<Vec<u8>> {
         self.producer.handle_request(now, peer, payload, &mut self.cache)
     }
 
     /// The peer's control connection is gone.
-    pub fn peer_gone(&mut self, peer: PeerId) {
+    pub fn peer_gone(&mut self, now: Nanos, peer: PeerId) {
         self.producer.peer_gone(peer, &mut self.cache);
+        self.settle(now);
     }
 
     /// A data stream presents a token.
@@ -69,73 +91,36 @@ impl Instance {
     }
 
     /// A data stream has sent all its bytes, or is lost.
-    pub fn stream_ended(&mut self, stream: StreamId, completed: bool) {
+    pub fn stream_ended(&mut self, now: Nanos, stream: StreamId, completed: bool) {
         self.producer.stream_ended(stream, completed, &mut self.cache);
+        self.settle(now);
     }
+}
 
-    /// Starts to read an entry, if its source is approved. Nothing has been allocated, resolved or
-    /// connected before that is checked (S1).
-    pub fn fetch(&mut self, now: Nanos, wanted: Wanted) -> Result<TransferId, Refusal> {
-        match self.allowed.check(&wanted.source) {
-            Verdict::Allowed => Ok(self.consumer.start(now, wanted)),
-            Verdict::Refused(refusal) => Err(refusal),
-        }
-    }
-
-    /// Whether the allowlist names this endpoint.
-    #[must_use]
-    pub fn is_allowed(&self, endpoint: &Endpoint) -> bool {
-        self.allowed.check(endpoint) == Verdict::Allowed
-    }
-
-    /// The end of a fetch, once. Its entry is pinned for the caller, who unpins it.
-    pub fn take_finished(&mut self, id: TransferId) -> Option<Finished> {
-        self.finished.remove(&id)
-    }
-
-    /// Nobody wants this transfer any more.
-    pub fn cancel(&mut self, id: TransferId) {
-        self.consumer.cancel(id, &mut self.cache);
-        if let Some(Finished { outcome: Ok(arrived), .. }) = self.finished.remove(&id) {
-            let _ = self.cache.unpin(arrived.entry);
-        }
-    }
-
+/// The reading side: what comes over connections that this instance made.
+impl Instance {
     /// The connection to a producer stands.
     pub fn link_up(&mut self, now: Nanos, endpoint: &Endpoint) {
         self.consumer.link_up(now, endpoint);
-        self.collect();
+        self.settle(now);
     }
 
     /// The connection to a producer could not be made or is lost.
-    pub fn link_down(&mut self, endpoint: &Endpoint, reason: &FailureReason) {
+    pub fn link_down(&mut self, now: Nanos, endpoint: &Endpoint, reason: &FailureReason) {
         self.consumer.link_down(endpoint, reason);
-        self.collect();
+        self.settle(now);
     }
 
     /// One message from a producer.
     pub fn receive(&mut self, now: Nanos, endpoint: &Endpoint, payload: &[u8]) {
         self.consumer.receive(now, endpoint, payload, &mut self.cache);
-        self.collect();
+        self.settle(now);
     }
 
     /// A plane has let go of a read's blocks.
     pub fn read_ended(&mut self, now: Nanos, id: TransferId, end: ReadEnd) {
         self.consumer.read_ended(now, id, end, &mut self.cache);
-        self.collect();
-    }
-
-    /// Ends what has run out of time; the streams to close because their lease has ended.
-    pub fn handle_timeout(&mut self, now: Nanos) -> Vec<StreamId> {
-        self.consumer.handle_timeout(now, &mut self.cache);
-        self.collect();
-        self.producer.handle_timeout(now, &mut self.cache)
-    }
-
-    /// When [`Instance::handle_timeout`] has something to do.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Nanos {
-        self.consumer.poll_timeout().min(self.producer.poll_timeout())
+        self.settle(now);
     }
 
     /// The next thing to do for whoever owns sockets and planes.
@@ -143,25 +128,176 @@ impl Instance {
         self.consumer.poll_action()
     }
 
-    /// The serving side, to look at.
+    /// Whether there are actions to do or events to log.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.consumer.has_actions() || self.admission.has_events()
+    }
+
+    /// Whether the allowlist names this endpoint.
+    #[must_use]
+    pub fn is_allowed(&self, endpoint: &Endpoint) -> bool {
+        self.admission.is_allowed(endpoint)
+    }
+}
+
+/// Time.
+impl Instance {
+    /// Ends what has run out of time; the streams to close because their lease has ended.
+    pub fn handle_timeout(&mut self, now: Nanos) -> Vec<StreamId> {
+        self.consumer.handle_timeout(now, &mut self.cache);
+        let streams = self.producer.handle_timeout(now, &mut self.cache);
+        self.settle(now);
+        streams
+    }
+
+    /// When [`Instance::handle_timeout`] has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Nanos {
+        let machines = self.consumer.poll_timeout().min(self.producer.poll_timeout());
+        machines.min(self.admission.poll_timeout())
+    }
+}
+
+/// The engine: saves.
+impl Instance {
+    /// Takes room for an encoder output that is about to be saved.
+    pub fn reserve(
+        &mut self,
+        hash: &MmHash,
+        meta: EntryMeta,
+        blocks: u32,
+    ) -> Result<EntryKey, ReserveError> {
+        self.cache.reserve(hash, meta, blocks)
+    }
+
+    /// All bytes of a save have landed.
+    pub fn mark_ready(
+        &mut self,
+        now: Nanos,
+        key: EntryKey,
+        digest: Option<Digest>,
+    ) -> Result<(), StateError> {
+        self.cache.mark_ready(key, digest)?;
+        self.save_ended(now, self.hash_of(key));
+        Ok(())
+    }
+
+    /// A save is given up; nothing writes into its blocks.
+    pub fn discard(&mut self, now: Nanos, key: EntryKey) -> Result<(), StateError> {
+        let hash = self.hash_of(key);
+        self.cache.discard(key)?;
+        self.save_ended(now, hash);
+        Ok(())
+    }
+
+    fn hash_of(&self, key: EntryKey) -> Option<MmHash> {
+        self.cache.entry(key).map(|entry| entry.hash().clone())
+    }
+
+    fn save_ended(&mut self, now: Nanos, hash: Option<MmHash>) {
+        if let Some(hash) = hash {
+            self.admission.entry_changed(now, &hash, &mut self.cache, &mut self.consumer);
+        }
+    }
+
+    /// Keeps a ready entry while it is being loaded.
+    pub fn pin(&mut self, key: EntryKey) -> Result<(), StateError> {
+        self.cache.pin(key)
+    }
+
+    /// A load is complete.
+    pub fn unpin(&mut self, now: Nanos, key: EntryKey) -> Result<(), StateError> {
+        self.cache.unpin(key)?;
+        self.settle(now);
+        Ok(())
+    }
+}
+
+/// The engine: requests. See [`Admission`] for what each call means.
+impl Instance {
+    /// [`Admission::track`].
+    pub fn track(&mut self, now: Nanos, id: &str, items: Vec<Item>) -> Result<(), Untracked> {
+        self.admission.track(now, id, items, &mut self.cache, &mut self.consumer)
+    }
+
+    /// [`Admission::ensure`].
+    pub fn ensure(
+        &mut self,
+        now: Nanos,
+        id: &str,
+        items: usize,
+        computed: u32,
+    ) -> Option<Decision> {
+        self.admission.ensure(now, id, items, computed, &mut self.cache, &mut self.consumer)
+    }
+
+    /// [`Admission::promised`].
+    #[must_use]
+    pub fn promised(&self, hash: &str) -> Option<EntryKey> {
+        self.admission.promised(hash)
+    }
+
+    /// [`Admission::release`].
+    pub fn release(&mut self, now: Nanos, id: &str, hash: &str) {
+        self.admission.release(now, id, hash, &mut self.cache, &mut self.consumer);
+    }
+
+    /// [`Admission::finish`].
+    pub fn finish(&mut self, now: Nanos, id: &str) {
+        self.admission.finish(now, id, &mut self.cache, &mut self.consumer);
+    }
+
+    /// [`Admission::set_allowlist`].
+    pub fn set_allowlist(&mut self, now: Nanos, allowed: Allowlist) {
+        self.admission.set_allowlist(now, allowed, &mut self.cache, &mut self.consumer);
+    }
+
+    /// [`Admission::take_unavailable_requests`].
+    pub fn take_unavailable_requests(&mut self) -> Vec<Arc<str>> {
+        self.admission.take_unavailable_requests()
+    }
+
+    /// [`Admission::report`].
+    pub fn report(&self, now: Nanos, id: &str) -> impl Iterator<Item = ItemReport<'_>> {
+        self.admission.report(now, id)
+    }
+
+    /// [`Admission::poll_event`].
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.admission.poll_event()
+    }
+}
+
+/// What can be looked at.
+impl Instance {
+    /// Who has the blocks.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.cache.usage()
+    }
+
+    /// Entries and blocks.
+    #[must_use]
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The serving side.
     #[must_use]
     pub fn producer(&self) -> &Producer {
         &self.producer
     }
 
-    /// The reading side, to look at.
+    /// The reading side.
     #[must_use]
     pub fn consumer(&self) -> &Consumer {
         &self.consumer
     }
 
-    fn collect(&mut self) {
-        while let Some(finished) = self.consumer.poll_finished() {
-            if let Ok(arrived) = &finished.outcome {
-                let pinned = self.cache.pin(arrived.entry);
-                debug_assert!(pinned.is_ok(), "an entry that has just arrived is ready");
-            }
-            self.finished.insert(finished.transfer, finished);
-        }
+    /// What decides.
+    #[must_use]
+    pub fn admission(&self) -> &Admission {
+        &self.admission
     }
 }

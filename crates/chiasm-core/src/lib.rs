@@ -10,6 +10,7 @@
 pub mod admission;
 pub mod allowlist;
 pub mod announcement;
+pub mod byte_size;
 pub mod cache;
 pub mod consumer;
 pub mod digest;

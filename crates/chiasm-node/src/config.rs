@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use chiasm_core::admission;
 use chiasm_core::allowlist::Allowlist;
 use chiasm_core::endpoint::{Host, ListenAddress};
 use chiasm_core::identity::Identity;
@@ -37,6 +38,8 @@ pub struct NodeConfig {
     pub ack_timeout: Duration,
     /// How long one read may take: 20 s (`read_timeout_s`).
     pub read_timeout: Duration,
+    /// How long one (request, `mm_hash`) may wait in all: 60 s (`wait_budget_s`).
+    pub wait_budget: Duration,
     /// Bounds of the node's sockets.
     pub limits: NodeLimits,
 }
@@ -57,6 +60,7 @@ impl NodeConfig {
             lease: limits::UPSTREAM_LEASE,
             ack_timeout: limits::ACK_TIMEOUT,
             read_timeout: limits::READ_TIMEOUT,
+            wait_budget: admission::limits::WAIT_BUDGET,
             limits: NodeLimits::default(),
         }
     }

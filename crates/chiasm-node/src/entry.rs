@@ -5,6 +5,7 @@ use chiasm_core::entry::EntryMeta;
 use chiasm_core::extent::Extent;
 use chiasm_region::{LandedDigest, RangeError};
 
+use crate::clock;
 use crate::shared::Shared;
 
 /// An encoder output on its way into the region.
@@ -63,7 +64,7 @@ impl<'a> Saving<'a> {
         }
         if let Some(key) = self.key.take() {
             let digest = std::mem::take(&mut self.digest).finish();
-            self.shared.core().cache.mark_ready(key, Some(digest))?;
+            self.shared.core().mark_ready(clock::now(), key, Some(digest))?;
         }
         Ok(())
     }
@@ -72,7 +73,7 @@ impl<'a> Saving<'a> {
 impl Drop for Saving<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            let _ = self.shared.core().cache.discard(key);
+            let _ = self.shared.core().discard(clock::now(), key);
         }
     }
 }
@@ -110,6 +111,6 @@ impl<'a> Loaded<'a> {
 
 impl Drop for Loaded<'_> {
     fn drop(&mut self) {
-        let _ = self.shared.core().cache.unpin(self.key);
+        let _ = self.shared.core().unpin(clock::now(), self.key);
     }
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chiasm_core::admission::Event;
 use chiasm_core::time::Nanos;
 
 use crate::clock;
 use crate::inbound::Inbound;
+use crate::journal;
 use crate::outbound::Outbound;
 use crate::poller::{Interest, Poller};
 use crate::shared::Shared;
@@ -70,7 +72,7 @@ impl EventLoop {
             let mut core = self.shared.core();
             if core.poll_timeout() <= now { core.handle_timeout(now) } else { Vec::new() }
         };
-        self.inbound.close_streams(&ended, &self.shared);
+        self.inbound.close_streams(now, &ended, &self.shared);
         self.inbound.handle_timeout(now, &self.shared, &self.poller);
         self.inbound.pump(now, &self.shared, &self.poller);
         self.outbound.handle_timeout(now, &self.shared, &self.poller);
@@ -81,6 +83,13 @@ impl EventLoop {
             self.outbound.act(now, action, &self.shared, &self.poller);
         }
         self.outbound.take_resolved(now, &self.shared, &self.poller);
+        let events: Vec<Event> = {
+            let mut core = self.shared.core();
+            std::iter::from_fn(|| core.poll_event()).collect()
+        };
+        for event in events {
+            journal::log(&event);
+        }
         self.shared.changed.notify_all();
     }
 

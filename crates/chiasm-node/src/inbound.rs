@@ -181,7 +181,7 @@ impl Inbound {
         let Kind::Data(stream) = &mut connection.kind else { return };
         let mut core = Core { shared, now };
         match stream.progress(now, connection.socket.as_fd(), &shared.region, &mut core) {
-            Progress::Closed(reason) => self.close_stream(id, &reason, shared),
+            Progress::Closed(reason) => self.close_stream(now, id, &reason, shared),
             Progress::Blocked | Progress::Yielded => {
                 let interest = Interest { read: stream.wants_read(), write: stream.wants_write() };
                 connection.update(interest, id, poller);
@@ -189,13 +189,13 @@ impl Inbound {
         }
     }
 
-    fn close_stream(&mut self, id: u64, reason: &str, shared: &Shared) {
+    fn close_stream(&mut self, now: Nanos, id: u64, reason: &str, shared: &Shared) {
         let Some(connection) = self.connections.remove(&id) else { return };
         let Kind::Data(stream) = connection.kind else { return };
         self.streams -= 1;
         tracing::debug!(reason, "data stream closed");
         if let Some(serving) = stream.serving() {
-            shared.core().stream_ended(serving, false);
+            shared.core().stream_ended(now, serving, false);
         }
     }
 
@@ -224,11 +224,11 @@ impl Inbound {
                     self.router.close(id, CloseReason::Refused { why: error.to_string() });
                 }
             }
-            Event::Closed(reason) => self.closed(id, &reason, shared),
+            Event::Closed(reason) => self.closed(now, id, &reason, shared),
         }
     }
 
-    fn closed(&mut self, id: ConnectionId, reason: &CloseReason, shared: &Shared) {
+    fn closed(&mut self, now: Nanos, id: ConnectionId, reason: &CloseReason, shared: &Shared) {
         let connection = self.connections.get(&id.as_u64());
         if !connection.is_some_and(|connection| matches!(connection.kind, Kind::Control { .. })) {
             return;
@@ -239,7 +239,7 @@ impl Inbound {
             tracing::info!(%reason, peer = self.peer_name(id.as_u64()), "control connection closed");
         }
         self.connections.remove(&id.as_u64());
-        shared.core().peer_gone(PeerId(id.as_u64()));
+        shared.core().peer_gone(now, PeerId(id.as_u64()));
     }
 
     fn peer_name(&self, id: u64) -> String {
@@ -278,7 +278,7 @@ impl Inbound {
     }
 
     /// The streams whose lease has ended: no more bytes for them.
-    pub(crate) fn close_streams(&mut self, ended: &[StreamId], shared: &Shared) {
+    pub(crate) fn close_streams(&mut self, now: Nanos, ended: &[StreamId], shared: &Shared) {
         if ended.is_empty() {
             return;
         }
@@ -290,7 +290,7 @@ impl Inbound {
         };
         let ids: Vec<u64> = self.connections.iter().filter_map(theirs).collect();
         for id in ids {
-            self.close_stream(id, "the lease ran out", shared);
+            self.close_stream(now, id, "the lease ran out", shared);
         }
     }
 
@@ -309,7 +309,7 @@ impl Inbound {
         };
         let ids: Vec<u64> = self.connections.iter().filter_map(silent).collect();
         for id in ids {
-            self.close_stream(id, "silent for too long", shared);
+            self.close_stream(now, id, "silent for too long", shared);
         }
     }
 
@@ -328,11 +328,6 @@ impl Inbound {
         let streams = streams.min().unwrap_or(Nanos::NEVER);
         let paused = self.paused_until.unwrap_or(Nanos::NEVER);
         self.router.poll_timeout().min(streams).min(paused)
-    }
-
-    /// Stops listening; what is connected goes on.
-    pub(crate) fn stop_listening(&mut self) {
-        self.listener = None;
     }
 }
 
@@ -358,6 +353,6 @@ impl Serving for Core<'_> {
     }
 
     fn completed(&mut self, stream: StreamId) {
-        self.shared.core().stream_ended(stream, true);
+        self.shared.core().stream_ended(self.now, stream, true);
     }
 }

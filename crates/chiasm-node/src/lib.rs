@@ -6,6 +6,7 @@ mod config;
 mod entry;
 mod event_loop;
 mod inbound;
+mod journal;
 mod limits;
 mod node;
 mod outbound;

@@ -6,17 +6,20 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use chiasm_core::admission::{AdmissionConfig, Decision, Item, ItemReport, Untracked};
+use chiasm_core::allowlist::Allowlist;
 use chiasm_core::announcement::RemoteAnnouncement;
 use chiasm_core::cache::{ReserveError, Usage};
-use chiasm_core::consumer::{ConsumerConfig, ConsumerCounters, Finished, TransferId, Wanted};
+use chiasm_core::consumer::{ConsumerConfig, ConsumerCounters};
 use chiasm_core::endpoint::{Endpoint, ListenAddress};
 use chiasm_core::entry::EntryMeta;
 use chiasm_core::instance::{Instance, InstanceConfig};
 use chiasm_core::limits;
 use chiasm_core::mm_hash::MmHash;
 use chiasm_core::producer::{ProducerConfig, ProducerCounters, ProducerLimits};
+use chiasm_core::time::Nanos;
 use chiasm_region::{Region, RegionOptions, reclaim_stale};
 
 use crate::clock;
@@ -83,8 +86,7 @@ impl Node {
     /// Binds, makes the region and starts the thread.
     pub fn start(config: &NodeConfig) -> Result<Self, StartError> {
         let blocks = config.blocks()?;
-        let mut seed = [0; 32];
-        random(&mut seed)?;
+        let ids = Ids::random()?;
         let (listener, bound) = match &config.listen {
             Some(address) => bind(address).map(|(socket, bound)| (Some(socket), Some(bound)))?,
             None => (None, None),
@@ -96,12 +98,12 @@ impl Node {
                 None => endpoint,
             }
         });
-        let region = create_region(config, blocks, &seed)?;
-        let instance = Instance::new(instance_config(config, blocks, seed));
+        let region = create_region(config, blocks, &ids)?;
+        let instance = Instance::new(instance_config(config, blocks, &ids));
         let waker = Arc::new(Waker::new()?);
         let shared = Arc::new(Shared::new(instance, region, Arc::clone(&waker)));
         let inbound = Inbound::new(listener, &config.limits);
-        let outbound = Outbound::new(Resolver::new(waker), &config.limits, word(&seed, 3));
+        let outbound = Outbound::new(Resolver::new(waker), &config.limits, ids.jitter);
         let event_loop = EventLoop::new(Arc::clone(&shared), inbound, outbound)?;
         let thread =
             thread::Builder::new().name("chiasm-node".into()).spawn(move || event_loop.run())?;
@@ -131,7 +133,7 @@ impl Node {
     /// Who has the blocks now.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.shared.core().cache.usage()
+        self.shared.core().usage()
     }
 
     /// What this node's peers asked for and were answered.
@@ -157,8 +159,8 @@ impl Node {
     pub fn reserve(&self, hash: &MmHash, meta: EntryMeta) -> Result<Saving<'_>, ReserveError> {
         let blocks = meta.blocks(self.block_size_bytes).unwrap_or(u32::MAX);
         let mut core = self.shared.core();
-        let key = core.cache.reserve(hash, meta, blocks)?;
-        let extents = core.cache.entry(key).map(|entry| entry.extents().to_vec());
+        let key = core.reserve(hash, meta, blocks)?;
+        let extents = core.cache().entry(key).map(|entry| entry.extents().to_vec());
         drop(core);
         Ok(Saving::new(&self.shared, key, extents.unwrap_or_default(), meta.bytes))
     }
@@ -169,51 +171,85 @@ impl Node {
     pub fn announce(&self, hash: &str) -> Option<RemoteAnnouncement> {
         let source = self.endpoint.clone()?;
         let core = self.shared.core();
-        let (_, entry) = core.cache.find(hash)?;
+        let (_, entry) = core.cache().find(hash)?;
         RemoteAnnouncement::of_entry(source, entry.meta(), self.block_size_bytes)
     }
 
-    /// Starts to read one entry. Refused at once, before anything is allocated, resolved or
-    /// connected, if its source is not allowed.
-    pub fn fetch(&self, wanted: Wanted) -> Result<TransferId, chiasm_core::allowlist::Refusal> {
-        let id = self.shared.core().fetch(clock::now(), wanted)?;
-        self.shared.waker.wake();
-        Ok(id)
+    /// Makes a request known with its items; see [`Admission::track`].
+    ///
+    /// [`Admission::track`]: chiasm_core::admission::Admission::track
+    pub fn track(&self, id: &str, items: Vec<Item>) -> Result<(), Untracked> {
+        self.with_core(|core, now| core.track(now, id, items))
     }
 
-    /// Waits until one of `transfers` has ended, at most for `limit`.
+    /// What to do with a request in this step; see [`Admission::ensure`].
+    ///
+    /// [`Admission::ensure`]: chiasm_core::admission::Admission::ensure
     #[must_use]
-    pub fn wait_any(&self, transfers: &[TransferId], limit: Duration) -> Option<Finished> {
-        let end = Instant::now() + limit;
+    pub fn ensure(&self, id: &str, items: usize, computed: u32) -> Option<Decision> {
+        self.with_core(|core, now| core.ensure(now, id, items, computed))
+    }
+
+    /// The request has ended, however.
+    pub fn finish(&self, id: &str) {
+        self.with_core(|core, now| core.finish(now, id));
+    }
+
+    /// Requests that have failed since the last call, each exactly once.
+    #[must_use]
+    pub fn take_unavailable_requests(&self) -> Vec<Arc<str>> {
+        self.with_core(|core, _| core.take_unavailable_requests())
+    }
+
+    /// Replaces the list of producers that may be read from. What waits for one that is not on it any
+    /// more is refused.
+    pub fn set_allowlist(&self, allowed: Allowlist) {
+        self.with_core(|core, now| core.set_allowlist(now, allowed));
+    }
+
+    /// How each item of the request stands, as `look` wants it.
+    pub fn report<T>(&self, id: &str, look: impl FnMut(ItemReport<'_>) -> T) -> Vec<T> {
+        self.shared.core().report(clock::now(), id).map(look).collect()
+    }
+
+    /// The entry that the engine may load for `hash`, pinned for as long as the value lives. `None` if
+    /// none was promised; see [`Admission::promised`].
+    ///
+    /// [`Admission::promised`]: chiasm_core::admission::Admission::promised
+    #[must_use]
+    pub fn load(&self, hash: &str) -> Option<Loaded<'_>> {
         let mut core = self.shared.core();
-        loop {
-            if let Some(finished) = transfers.iter().find_map(|id| core.take_finished(*id)) {
-                return Some(finished);
-            }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return None;
-            }
-            let waited = self.shared.changed.wait_timeout(core, left);
-            core = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-        }
-    }
-
-    /// Gives a fetch up.
-    pub fn cancel(&self, transfer: TransferId) {
-        self.shared.core().cancel(transfer);
-        self.shared.waker.wake();
-    }
-
-    /// The entry of a fetch that has arrived, pinned until it is dropped.
-    #[must_use]
-    pub fn load(&self, finished: &Finished) -> Option<Loaded<'_>> {
-        let arrived = finished.outcome.as_ref().ok()?;
-        let core = self.shared.core();
-        let entry = core.cache.entry(arrived.entry)?;
+        let key = core.promised(hash)?;
+        core.pin(key).ok()?;
+        let entry = core.cache().entry(key)?;
         let (meta, extents) = (*entry.meta(), entry.extents().to_vec());
         drop(core);
-        Some(Loaded::new(&self.shared, arrived.entry, meta, extents))
+        Some(Loaded::new(&self.shared, key, meta, extents))
+    }
+
+    /// Waits until something has changed that a waiting request could be interested in, at most for
+    /// `limit`. May return early; ask again then.
+    pub fn wait(&self, limit: Duration) {
+        let core = self.shared.core();
+        drop(self.shared.changed.wait_timeout(core, limit));
+    }
+
+    /// Every endpoint whose name was resolved or to which a socket was opened, at most 4096.
+    #[must_use]
+    pub fn contacted(&self) -> Vec<Endpoint> {
+        self.shared.all_contacted()
+    }
+
+    /// Lets the node's thread know if there is something for it to do.
+    fn with_core<T>(&self, call: impl FnOnce(&mut Instance, Nanos) -> T) -> T {
+        let mut core = self.shared.core();
+        let result = call(&mut core, clock::now());
+        let has_work = core.has_work();
+        drop(core);
+        if has_work {
+            self.shared.waker.wake();
+        }
+        result
     }
 }
 
@@ -255,7 +291,7 @@ fn bind(address: &ListenAddress) -> Result<(OwnedFd, NonZeroU16), StartError> {
     Err(StartError::Bind { address: address.clone(), error: last })
 }
 
-fn create_region(config: &NodeConfig, blocks: u32, seed: &[u8; 32]) -> Result<Region, StartError> {
+fn create_region(config: &NodeConfig, blocks: u32, ids: &Ids) -> Result<Region, StartError> {
     match reclaim_stale(&config.region_dir) {
         Ok(removed) => {
             for path in removed {
@@ -265,16 +301,16 @@ fn create_region(config: &NodeConfig, blocks: u32, seed: &[u8; 32]) -> Result<Re
         Err(error) => tracing::warn!(%error, "cannot look for regions that dead processes left"),
     }
     let name = config.region_name.clone();
-    let name = name.unwrap_or_else(|| format!("chiasm-{:016x}", word(seed, 0)));
+    let name = name.unwrap_or_else(|| format!("chiasm-{:016x}", ids.name));
     let mut options = RegionOptions::new(name, blocks, config.identity.block_size_bytes);
     options.dir.clone_from(&config.region_dir);
-    options.epoch = word(seed, 1);
+    options.epoch = ids.epoch;
     Ok(Region::create(&options)?)
 }
 
-fn instance_config(config: &NodeConfig, blocks: u32, seed: [u8; 32]) -> InstanceConfig {
+fn instance_config(config: &NodeConfig, blocks: u32, ids: &Ids) -> InstanceConfig {
     let identity = &config.identity;
-    let epoch = word(&seed, 1);
+    let epoch = ids.epoch;
     InstanceConfig {
         blocks,
         producer: ProducerConfig {
@@ -290,27 +326,46 @@ fn instance_config(config: &NodeConfig, blocks: u32, seed: [u8; 32]) -> Instance
             compat_hash: identity.compat_hash.clone(),
             fingerprint: identity.fingerprint.clone(),
             epoch,
-            session: format!("{:016x}", word(&seed, 2)),
+            session: format!("{:016x}", ids.session),
             block_size_bytes: identity.block_size_bytes,
             planes: config.planes,
             ack_timeout: config.ack_timeout,
             read_timeout: config.read_timeout,
             lease_margin: limits::LEASE_MARGIN,
         },
+        admission: AdmissionConfig {
+            wait_budget: config.wait_budget,
+            ..AdmissionConfig::default()
+        },
         allowed: config.allowed.clone(),
-        seed,
+        seed: ids.seed,
     }
 }
 
-fn random(seed: &mut [u8; 32]) -> std::io::Result<()> {
-    let filled = rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty())?;
-    if filled == seed.len() { Ok(()) } else { Err(std::io::Error::other("too little randomness")) }
+/// The random numbers of one node's life. The seed makes the grant tokens and is shown to nobody; the
+/// others are names that everybody may see, so they are drawn apart from it.
+struct Ids {
+    seed: [u8; 32],
+    name: u64,
+    epoch: u64,
+    session: u64,
+    jitter: u64,
 }
 
-/// The `index`-th 64 bits of the seed: names and ids, which are no secrets. Tokens come from a
-/// generator that is seeded with all of it and tell nothing about it.
-fn word(seed: &[u8; 32], index: usize) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&seed[index * 8..][..8]);
-    u64::from_le_bytes(bytes)
+impl Ids {
+    fn random() -> std::io::Result<Self> {
+        let mut seed = [0; 32];
+        fill_random(&mut seed)?;
+        let word = || {
+            let mut bytes = [0; 8];
+            fill_random(&mut bytes).map(|()| u64::from_le_bytes(bytes))
+        };
+        Ok(Self { seed, name: word()?, epoch: word()?.max(1), session: word()?, jitter: word()? })
+    }
+}
+
+fn fill_random(bytes: &mut [u8]) -> std::io::Result<()> {
+    // Up to 256 bytes come whole or not at all.
+    rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(())
 }

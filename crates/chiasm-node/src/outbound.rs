@@ -84,7 +84,7 @@ impl Outbound {
         // The last place before a name is resolved and a socket opened (S1).
         if !allowed {
             let reason = FailureReason::Unreachable("not on the allowlist".into());
-            shared.core().link_down(&endpoint, &reason);
+            shared.core().link_down(now, &endpoint, &reason);
             shared.changed.notify_all();
             return;
         }
@@ -161,7 +161,10 @@ impl Outbound {
                     old.map(|id| self.sockets.remove(&id));
                     new.map(|id| self.sockets.insert(id, endpoint.clone()));
                 }
-                link::LinkNews::Resolve => self.resolver.resolve(endpoint),
+                link::LinkNews::Resolve => {
+                    shared.contacted(endpoint);
+                    self.resolver.resolve(endpoint);
+                }
                 link::LinkNews::Up => {
                     shared.core().link_up(now, endpoint);
                     changed = true;
@@ -172,7 +175,7 @@ impl Outbound {
                 }
                 link::LinkNews::Down(reason) => {
                     tracing::debug!(%endpoint, %reason, "link down");
-                    shared.core().link_down(endpoint, &reason);
+                    shared.core().link_down(now, endpoint, &reason);
                     changed = true;
                 }
                 link::LinkNews::Dormant => {

@@ -3,9 +3,11 @@
 //!
 //! The mutex is held for microseconds: never across IO or a copy, never while logging.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use chiasm_core::endpoint::Endpoint;
 use chiasm_core::instance::Instance;
 use chiasm_region::Region;
 
@@ -19,7 +21,11 @@ pub(crate) struct Shared {
     pub(crate) waker: Arc<Waker>,
     pub(crate) region: Region,
     stopping: AtomicBool,
+    contacted: Mutex<BTreeSet<Endpoint>>,
 }
+
+/// Endpoints that [`Shared::contacted`] remembers.
+const MAX_CONTACTED: usize = 4096;
 
 impl Shared {
     pub(crate) fn new(instance: Instance, region: Region, waker: Arc<Waker>) -> Self {
@@ -29,6 +35,7 @@ impl Shared {
             waker,
             region,
             stopping: AtomicBool::new(false),
+            contacted: Mutex::new(BTreeSet::new()),
         }
     }
 
@@ -36,6 +43,20 @@ impl Shared {
     /// as it was left, and the node's thread has ended.
     pub(crate) fn core(&self) -> MutexGuard<'_, Instance> {
         self.instance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A name is about to be resolved or a socket opened for this endpoint.
+    pub(crate) fn contacted(&self, endpoint: &Endpoint) {
+        let mut contacted = self.contacted.lock().unwrap_or_else(PoisonError::into_inner);
+        if contacted.len() < MAX_CONTACTED {
+            contacted.insert(endpoint.clone());
+        }
+    }
+
+    /// Every endpoint that was resolved or connected to, at most [`MAX_CONTACTED`].
+    pub(crate) fn all_contacted(&self) -> Vec<Endpoint> {
+        let contacted = self.contacted.lock().unwrap_or_else(PoisonError::into_inner);
+        contacted.iter().cloned().collect()
     }
 
     pub(crate) fn stop(&self) {

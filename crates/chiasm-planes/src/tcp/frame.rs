@@ -6,7 +6,7 @@
 //! producer -> consumer   DATA      81  read id (u32)  length (u64)        13 bytes, then the bytes
 //!                        REFUSED   82  read id (u32)  0 (u64)             13 bytes
 //! ```
-//! Numbers are big-endian. Answers come in the order of the requests (PROTOCOL 41).
+//! Numbers are big-endian. Answers come in the order of the requests (PROTOCOL 44).
 
 use chiasm_core::producer::GrantToken;
 

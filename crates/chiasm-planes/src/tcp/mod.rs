@@ -1,7 +1,7 @@
 //! The tcp plane: one stream carries the bytes of many grants, one after the other.
 //!
 //! Streams go to the same host and port as the control socket; the first byte tells the two apart
-//! (PROTOCOL 40). Bytes go from the producer's mapping into the socket and from the socket into the
+//! (PROTOCOL 42). Bytes go from the producer's mapping into the socket and from the socket into the
 //! consumer's blocks without a stop in between. Both ends work in slices, so that one large entry
 //! holds up nobody.
 
