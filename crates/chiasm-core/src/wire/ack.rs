@@ -70,7 +70,7 @@ impl<'a> XferAck<'a> {
     /// in order. Negative block indices are refused, which msgspec does not do.
     pub fn decode(bytes: &'a [u8], limits: &AckLimits) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
-        let (mut mm_hash, mut status) = (None, None);
+        let (mut mm_hash, mut status, mut unknown_status) = (None, None, None);
         let mut session_id = "";
         let mut indices = Indices { start: reader, count: 0 };
         let (mut agent_metadata, mut mem_descriptor): (&[u8], &[u8]) = (&[], &[]);
@@ -79,7 +79,12 @@ impl<'a> XferAck<'a> {
             match key {
                 b"type" => reader.tag("ack")?,
                 b"mm_hash" => mm_hash = Some(reader.text(MM_HASH)?),
-                b"status" => status = Some(reader.int(STATUS)?),
+                b"status" => {
+                    let code = reader.int(STATUS)?;
+                    status = AckStatus::from_code(code);
+                    // Of two statuses the last one counts, but msgspec refuses an unknown first one.
+                    unknown_status = unknown_status.or(status.is_none().then_some(code));
+                }
                 b"session_id" => session_id = reader.text(SESSION_ID)?,
                 b"src_block_indices" => indices = Indices::check(reader, limits.max_blocks)?,
                 b"agent_metadata" => agent_metadata = reader.bytes(AGENT_METADATA)?,
@@ -91,12 +96,12 @@ impl<'a> XferAck<'a> {
         })?;
         reader.end()?;
         let mm_hash = mm_hash.ok_or(DecodeError::Missing { path: MM_HASH })?;
+        if let Some(status) = unknown_status {
+            let attempt = chiasm.as_ref().map(|chiasm| chiasm.attempt);
+            let mm_hash = MmHash::new(mm_hash).ok();
+            return Err(DecodeError::UnknownStatus { mm_hash, status, attempt });
+        }
         let status = status.ok_or(DecodeError::Missing { path: STATUS })?;
-        let status = AckStatus::from_code(status).ok_or_else(|| DecodeError::UnknownStatus {
-            mm_hash: MmHash::new(mm_hash).ok(),
-            status,
-            attempt: chiasm.as_ref().map(|chiasm| chiasm.attempt),
-        })?;
         let src_block_indices = indices.collect()?;
         Ok(Self {
             mm_hash,

@@ -120,6 +120,17 @@ fn an_unknown_status_names_its_transfer() {
     assert!(matches!(ack(&bytes), Err(DecodeError::UnknownStatus { attempt: Some(7), .. })));
 }
 
+/// Found by comparing with msgspec: the last of two values counts, but only if the first was valid.
+#[test]
+fn an_unknown_status_is_not_made_good_by_a_later_one() {
+    let bytes = map(vec![
+        ("mm_hash".into(), "h".into()),
+        ("status".into(), (-128).into()),
+        ("status".into(), 2.into()),
+    ]);
+    assert!(matches!(ack(&bytes), Err(DecodeError::UnknownStatus { status: -128, .. })));
+}
+
 #[test]
 fn an_unknown_status_of_a_hash_that_nobody_can_have_asked_for_carries_none() {
     for hash in [String::new(), "h".repeat(1025)] {
