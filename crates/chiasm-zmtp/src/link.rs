@@ -146,7 +146,12 @@ impl Link {
 
     /// The next thing for the owner.
     pub fn poll_event(&mut self) -> Option<LinkEvent> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if event.is_none() {
+            // As in a connection: a burst must not leave its queue behind.
+            self.events = VecDeque::new();
+        }
+        event
     }
 
     /// When to call [`Link::handle_timeout`]; [`Nanos::NEVER`] if there is no need to.

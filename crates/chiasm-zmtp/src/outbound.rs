@@ -66,3 +66,20 @@ impl Outbound {
         self.chunks.iter().map(Vec::capacity).fold(queue, usize::saturating_add)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_piece_never_hides_what_is_behind_it() {
+        let mut outbound = Outbound::default();
+        outbound.push(Vec::new());
+        outbound.push(vec![1; GATHER_BYTES + 1]);
+        outbound.push(Vec::new());
+        outbound.push(vec![2; GATHER_BYTES + 1]);
+        assert_eq!(outbound.front().len(), GATHER_BYTES + 1);
+        assert_eq!(outbound.consume(GATHER_BYTES + 1), GATHER_BYTES + 1);
+        assert_eq!(outbound.front(), [2; GATHER_BYTES + 1]);
+    }
+}

@@ -104,7 +104,10 @@ fn minor_version_0_and_later_major_versions_are_accepted() {
 
 #[test]
 fn a_version_before_3_is_refused_at_its_eleventh_byte() {
-    assert_eq!(refusal(b"\xff\0\0\0\0\0\0\0\x01\x7f\x01"), CloseReason::VersionTooOld { major: 1 });
+    for major in 0..3 {
+        let bytes = [b"\xff\0\0\0\0\0\0\0\x01\x7f", &[major][..]].concat();
+        assert_eq!(refusal(&bytes), CloseReason::VersionTooOld { major });
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a peer and an owner see of this crate, one module per subject.
 
+mod close_reason;
 mod deadlines;
 mod handshake;
 mod hostile;
