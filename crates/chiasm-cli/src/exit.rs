@@ -24,6 +24,14 @@ impl Failure {
         Self::Work(reason.into())
     }
 
+    /// The reason alone, for one that is told as part of another.
+    pub(crate) fn into_reason(self) -> anyhow::Error {
+        match self {
+            Self::Work(reason) | Self::Input(reason) => reason,
+            Self::Reported => anyhow::anyhow!("reported already"),
+        }
+    }
+
     /// Says the reason on standard error, in one line, and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self {

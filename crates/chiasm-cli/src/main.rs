@@ -2,6 +2,7 @@
 
 mod commands;
 mod exit;
+mod store;
 
 use std::process::ExitCode;
 

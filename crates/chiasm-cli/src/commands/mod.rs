@@ -1,5 +1,15 @@
 //! One file per subcommand; here only what they share.
 
+mod demo;
+mod endpoint;
+mod fetch;
+mod identity;
+mod produce;
+mod progress;
+mod stop;
+mod table;
+mod wire;
+
 use clap::{Parser, Subcommand};
 
 use crate::exit::Failure;
@@ -20,9 +30,29 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    Demo(demo::DemoCommand),
+    Endpoint(endpoint::EndpointCommand),
+    Fetch(fetch::FetchCommand),
+    Produce(produce::ProduceCommand),
+    Wire(wire::WireCommand),
+}
 
 /// Runs the subcommand that was asked for.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    match arguments.command {}
+    match arguments.command {
+        Command::Demo(command) => demo::run(&command, arguments.json),
+        Command::Endpoint(command) => endpoint::run(&command, arguments.json),
+        Command::Fetch(command) => fetch::run(&command, arguments.json),
+        Command::Produce(command) => produce::run(&command, arguments.json),
+        Command::Wire(command) => wire::run(command, arguments.json),
+    }
+}
+
+/// A time in seconds, fractions allowed.
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds >= 0.0);
+    seconds
+        .and_then(|seconds| std::time::Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| format!("{text:?} is no number of seconds, 0 or more"))
 }

@@ -1,0 +1,207 @@
+//! `chiasm fetch`: read announced encodings from approved producers into a store.
+
+mod items;
+mod outcome;
+
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use chiasm_core::allowlist::Allowlist;
+use chiasm_core::announcement::{Announcement, Params, ParamsLimits, parse_params_text};
+use chiasm_core::byte_size::ByteSize;
+use chiasm_core::dtype::Dtype;
+use chiasm_core::plane::{Plane, PlaneList};
+use chiasm_node::{Node, NodeConfig};
+use clap::Args;
+
+use self::items::Fetching;
+use super::identity::IdentityArguments;
+use super::stop::StopSignal;
+use crate::exit::Failure;
+use crate::store::StoreWriter;
+
+/// Largest region that is made without --region. Encodings are written out as they come, so it only
+/// has to hold those that are under way.
+const MAX_DEFAULT_REGION_BYTES: u64 = 4 << 30;
+
+/// Read every encoding that an ec_transfer_params object announces and write it into a store.
+///
+/// A producer is contacted only if its exact HOST:PORT was given with --allow; without --allow nothing
+/// is read. The store has the layout of vLLM's ECExampleConnector, and its tensors are those of the
+/// producer, bit by bit.
+///
+/// Each encoding ends as "fetched", "fallback" (it could not be read and was marked with --local: an
+/// engine would encode it itself) or "unavailable" (an engine would fail the request that needs it).
+/// The exit code is 0 only if all were fetched:
+///
+///     chiasm fetch --params params.json --allow 10.0.0.5:5601 --out copy
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct FetchCommand {
+    /// The ec_transfer_params object, as a producer returned it; - is standard input.
+    #[arg(long, value_name = "FILE")]
+    params: PathBuf,
+
+    /// A producer that may be read from, exactly as announced. May be repeated; HOST:FIRST-LAST
+    /// stands for a range of ports.
+    #[arg(long, value_name = "HOST:PORT")]
+    allow: Vec<String>,
+
+    /// Directory of the store; it is made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+
+    /// Planes to read through, in order of preference, separated by commas. Here: tcp.
+    #[arg(long, value_name = "LIST", default_value = "shm,nixl,tcp")]
+    planes: String,
+
+    /// How long one encoding may take in all, retries included, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = super::seconds)]
+    budget: Duration,
+
+    /// How long one attempt waits for the producer's answer, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = super::seconds)]
+    ack_timeout: Duration,
+
+    /// An mm_hash for which there is local input, so that it can fall back. May be repeated.
+    #[arg(long, value_name = "HASH")]
+    local: Vec<String>,
+
+    /// Size of the shared memory region, for example 4GiB. Default: enough for what is announced, at
+    /// most 4 GiB.
+    #[arg(long, value_name = "SIZE")]
+    region: Option<ByteSize>,
+
+    /// Replace files that exist.
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    identity: IdentityArguments,
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &FetchCommand, json: bool) -> Result<(), Failure> {
+    let stop = StopSignal::install()?;
+    let plan = Plan::of(command).map_err(Failure::Input)?;
+    let hashes = plan.params.items.iter().map(|(hash, _)| hash);
+    let store = StoreWriter::create(&command.out, hashes, command.force).map_err(|problems| {
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        Failure::input(anyhow!("{}", problems.join("\n       ")))
+    })?;
+    let node = Node::start(&plan.config).map_err(Failure::work)?;
+    let mut fetching = Fetching::new(&node, &store, &plan);
+    fetching.run(&stop)?;
+    let report = fetching.into_report();
+    let mut out = std::io::stdout().lock();
+    let text = if json { report.to_json(&node.contacted())? } else { report.to_table() };
+    writeln!(out, "{text}").map_err(Failure::work)?;
+    if report.all_fetched() { Ok(()) } else { Err(Failure::Reported) }
+}
+
+/// What is to be done, from arguments that have been checked.
+#[derive(Debug)]
+struct Plan {
+    config: NodeConfig,
+    params: Params,
+    dtype: Option<Dtype>,
+    local: Vec<String>,
+}
+
+impl Plan {
+    fn of(command: &FetchCommand) -> anyhow::Result<Self> {
+        let identity = command.identity.identity().map_err(Failure::into_reason)?;
+        let allowed = Allowlist::parse(command.allow.iter().map(String::as_str));
+        let allowed = allowed.map_err(|problems| {
+            let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            anyhow!("--allow: {}", problems.join("\n       "))
+        })?;
+        let planes = planes(&command.planes)?;
+        let dtype = dtype(command.identity.dtype.as_deref())?;
+        let limits = ParamsLimits::default();
+        let text = read_text(&command.params, limits.max_text_bytes)?;
+        let params = parse_params_text(&text, &limits)
+            .with_context(|| format!("--params {}", command.params.display()))?;
+        if let Some((key, problem)) = params.refused_keys.first() {
+            bail!(
+                "--params {}: {} keys are no mm_hash, the first is {key}: {problem}",
+                command.params.display(),
+                params.refused_keys.len()
+            );
+        }
+        if command.budget.is_zero() {
+            bail!("--budget 0: an encoding needs some time");
+        }
+        let mut config = NodeConfig::new(0);
+        config.region_bytes = match command.region {
+            Some(ByteSize(bytes)) => bytes,
+            None => default_region_bytes(&params, &allowed, identity.block_size_bytes),
+        };
+        config.identity = identity;
+        config.allowed = allowed;
+        config.planes = planes;
+        config.wait_budget = command.budget;
+        config.ack_timeout = command.ack_timeout;
+        Ok(Self { config, params, dtype, local: command.local.clone() })
+    }
+}
+
+/// Room for everything that will be read. Sizes come from outside, so they make no region larger than
+/// [`MAX_DEFAULT_REGION_BYTES`], and those of producers that are not approved count for nothing.
+fn default_region_bytes(params: &Params, allowed: &Allowlist, block: u64) -> u64 {
+    let sizes = params.items.iter().filter_map(|(_, announcement)| match announcement {
+        Ok(Announcement::Remote(remote))
+            if allowed.check(&remote.source) == chiasm_core::allowlist::Verdict::Allowed =>
+        {
+            Some(remote.size_bytes)
+        }
+        _ => None,
+    });
+    let sum = sizes.fold(0_u64, u64::saturating_add);
+    sum.next_multiple_of(block).clamp(block, MAX_DEFAULT_REGION_BYTES.max(block))
+}
+
+/// The planes of the list that exist here. One that does not is passed over with a warning.
+fn planes(list: &str) -> anyhow::Result<PlaneList> {
+    let mut planes = PlaneList::EMPTY;
+    for name in list.split(',').map(str::trim) {
+        let plane = Plane::from_name(name).with_context(|| {
+            format!("--planes: {name:?} is no plane, there are {}", Plane::NAMES)
+        })?;
+        if plane == Plane::Tcp {
+            planes.push(plane);
+        } else {
+            tracing::info!(%plane, "this plane is not available here");
+        }
+    }
+    if planes.is_empty() {
+        bail!("--planes {list}: none of them is available here, tcp is");
+    }
+    Ok(planes)
+}
+
+fn dtype(name: Option<&str>) -> anyhow::Result<Option<Dtype>> {
+    let Some(name) = name else { return Ok(None) };
+    let dtype = Dtype::from_name(name).with_context(|| {
+        let names: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
+        format!("--dtype: {name:?} is none of {}", names.join(", "))
+    })?;
+    Ok(Some(dtype))
+}
+
+/// Reads no more than `limit` bytes and one: the one shows that there were more.
+fn read_text(path: &Path, limit: usize) -> anyhow::Result<String> {
+    let name = || format!("--params {}", path.display());
+    let mut text = String::new();
+    let limit = limit as u64 + 1;
+    let read = if path == Path::new("-") {
+        std::io::stdin().lock().take(limit).read_to_string(&mut text)
+    } else {
+        let file = std::fs::File::open(path).with_context(name)?;
+        file.take(limit).read_to_string(&mut text)
+    };
+    read.with_context(name)?;
+    Ok(text)
+}

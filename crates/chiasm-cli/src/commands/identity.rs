@@ -1,0 +1,62 @@
+//! The flags by which a command says what it is to its peers.
+
+use chiasm_core::identity::{DEFAULT_BLOCK_SIZE_BYTES, Identity};
+use clap::Args;
+
+use crate::exit::Failure;
+
+/// What peers must agree on. Without any of these flags `chiasm produce` and `chiasm fetch` meet each
+/// other; with them they meet a vLLM of the same version, model, dtype and row size.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Identity (both sides must agree)")]
+pub(crate) struct IdentityArguments {
+    /// Model as the engine was given it (a name or a path: the text is compared).
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+
+    /// Version of vLLM, for example 0.33.0.
+    #[arg(long, value_name = "VERSION")]
+    engine_version: Option<String>,
+
+    /// Element type of the model, for example bfloat16.
+    #[arg(long, value_name = "DTYPE")]
+    pub(crate) dtype: Option<String>,
+
+    /// Bytes of one block: one row of the model's embeddings (width x element size) in a vLLM.
+    #[arg(long, value_name = "BYTES")]
+    block: Option<u64>,
+
+    /// The compatibility hash itself, 64 hexadecimal digits, instead of model, version and dtype.
+    #[arg(long, value_name = "HEX", conflicts_with_all = ["model", "engine_version"])]
+    compat_hash: Option<String>,
+}
+
+impl IdentityArguments {
+    /// The identity that the flags describe, or what is wrong with them.
+    pub(crate) fn identity(&self) -> Result<Identity, Failure> {
+        let block = self.block.unwrap_or(DEFAULT_BLOCK_SIZE_BYTES);
+        if block == 0 {
+            return Err(Failure::input(anyhow::anyhow!("--block is 0, at least 1 byte is needed")));
+        }
+        let default = Identity::default();
+        let engine = self.model.is_some() || self.engine_version.is_some();
+        let dtype = match (&self.dtype, engine) {
+            // Upstream hashes torch's name with its prefix.
+            (Some(dtype), true) => format!("torch.{}", dtype.trim_start_matches("torch.")),
+            _ => default.dtype.clone(),
+        };
+        let model = self.model.as_deref().unwrap_or(&default.model);
+        let version = self.engine_version.as_deref().unwrap_or(&default.engine_version);
+        let mut identity = Identity::new(version, model, &dtype, block);
+        if let Some(hash) = &self.compat_hash {
+            let hexadecimal = hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if hash.len() != 64 || !hexadecimal {
+                return Err(Failure::input(anyhow::anyhow!(
+                    "--compat-hash {hash:?} is not 64 hexadecimal digits"
+                )));
+            }
+            identity.compat_hash = hash.to_ascii_lowercase();
+        }
+        Ok(identity)
+    }
+}

@@ -1,0 +1,61 @@
+//! Signals that ask a command to stop. It then unwinds normally, so that its region is removed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::iterator::Signals;
+
+use crate::exit::Failure;
+
+/// Whether SIGINT, SIGTERM or SIGHUP has come. A second one ends the process at once; what it leaves
+/// behind is removed by the next start.
+#[derive(Debug)]
+pub(crate) struct StopSignal {
+    came: Arc<AtomicBool>,
+    receiver: Receiver<()>,
+}
+
+impl StopSignal {
+    /// Takes the signals over. Call it before anything is made that has to be removed again.
+    pub(crate) fn install() -> Result<Self, Failure> {
+        let came = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            // The order matters: the first signal finds the flag unset, the second one set.
+            flag::register_conditional_shutdown(signal, 1, Arc::clone(&came))
+                .map_err(Failure::work)?;
+            flag::register(signal, Arc::clone(&came)).map_err(Failure::work)?;
+        }
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::work)?;
+        let (sender, receiver) = channel();
+        std::thread::Builder::new()
+            .name("chiasm-signals".into())
+            .spawn(move || {
+                if signals.forever().next().is_some() {
+                    let _ = sender.send(());
+                }
+            })
+            .map_err(Failure::work)?;
+        Ok(Self { came, receiver })
+    }
+
+    /// Whether to stop.
+    pub(crate) fn came(&self) -> bool {
+        self.came.load(Ordering::Relaxed)
+    }
+
+    /// Waits for a signal, at most for `limit`.
+    pub(crate) fn wait(&self, limit: Option<Duration>) {
+        match limit {
+            None => {
+                let _ = self.receiver.recv();
+            }
+            Some(limit) => match self.receiver.recv_timeout(limit) {
+                Ok(()) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            },
+        }
+    }
+}
