@@ -1,5 +1,10 @@
 //! The `chiasm` command: produce, fetch and look at encoder outputs from a shell.
 
+#![expect(
+    clippy::doc_markdown,
+    reason = "the comments of arguments are the help text, where backticks would show"
+)]
+
 mod commands;
 mod exit;
 mod store;

@@ -27,7 +27,7 @@ impl Default for NodeLimits {
             max_connections: 1024,
             max_streams: 512,
             streams_per_peer: 2,
-            stream_idle: Duration::from_secs(60),
+            stream_idle: Duration::from_mins(1),
             stream_stall: Duration::from_secs(10),
             accept_pause: Duration::from_secs(1),
         }

@@ -55,7 +55,7 @@ impl Outbound {
         poller: &Poller,
     ) {
         match action {
-            ConsumerAction::OpenLink(endpoint) => self.open_link(now, endpoint, shared, poller),
+            ConsumerAction::OpenLink(endpoint) => self.open_link(now, &endpoint, shared, poller),
             ConsumerAction::CloseLink(endpoint, reason) => {
                 if let Some(link) = self.links.get_mut(&endpoint) {
                     link.close(now, reason);
@@ -76,30 +76,30 @@ impl Outbound {
         }
     }
 
-    fn open_link(&mut self, now: Nanos, endpoint: Endpoint, shared: &Shared, poller: &Poller) {
+    fn open_link(&mut self, now: Nanos, endpoint: &Endpoint, shared: &Shared, poller: &Poller) {
         let (allowed, is_known) = {
             let core = shared.core();
-            (core.is_allowed(&endpoint), self.links.contains_key(&endpoint))
+            (core.is_allowed(endpoint), self.links.contains_key(endpoint))
         };
         // The last place before a name is resolved and a socket opened (S1).
         if !allowed {
             let reason = FailureReason::Unreachable("not on the allowlist".into());
-            shared.core().link_down(now, &endpoint, &reason);
+            shared.core().link_down(now, endpoint, &reason);
             shared.changed.notify_all();
             return;
         }
         if is_known {
-            if let Some(link) = self.links.get_mut(&endpoint) {
+            if let Some(link) = self.links.get_mut(endpoint) {
                 link.wake(now);
                 if link.is_up() {
-                    shared.core().link_up(now, &endpoint);
+                    shared.core().link_up(now, endpoint);
                 }
             }
         } else {
             self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
             self.links.insert(endpoint.clone(), ProducerLink::new(now, self.seed));
         }
-        self.pump_link(now, &endpoint, shared, poller);
+        self.pump_link(now, endpoint, shared, poller);
     }
 
     fn start_read(&mut self, now: Nanos, order: ReadOrder, shared: &Shared, poller: &Poller) {

@@ -97,7 +97,7 @@ fn unapproved(
         Err(error) => return Err(error).context("the foreign socket"),
         Ok(_) => true,
     };
-    line.verdict = if contacted { "contacted" } else { "refused" }.to_owned();
+    line.verdict = String::from(if contacted { "contacted" } else { "refused" });
     line.expected = "refused";
     Ok(line)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use chiasm_core::announcement::OutgoingAnnouncement;
 use chiasm_core::byte_size::ByteSize;
+use chiasm_core::dtype::Dtype;
 use chiasm_core::endpoint::{Host, ListenAddress};
 use chiasm_node::{Node, NodeConfig};
 use clap::Args;
@@ -147,10 +148,10 @@ fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<StoredEncoding>> {
             let hash = encoding.mm_hash.to_string();
             if let Some(first) = found.get(&hash) {
                 problems.push(format!(
-                    "{:?}: the encoding {} was given by {:?} already",
-                    encoding.path,
+                    "{}: the encoding {} was given by {} already",
+                    encoding.path.display(),
                     encoding.mm_hash.short(),
-                    first.path
+                    first.path.display()
                 ));
             } else {
                 found.insert(hash, encoding);
@@ -181,7 +182,7 @@ fn load(node: &Node, encodings: &[StoredEncoding], stop: &StopSignal) -> Result<
             }
             let bytes = reader
                 .read(&mut chunk)
-                .map_err(|error| Failure::input(anyhow!("{:?}: {error}", encoding.path)))?;
+                .map_err(|error| Failure::input(anyhow!("{}: {error}", encoding.path.display())))?;
             if bytes == 0 {
                 break;
             }
@@ -240,7 +241,7 @@ fn describe(encoding: &StoredEncoding) -> Value {
         "mm_hash": encoding.mm_hash.as_str(),
         "bytes": encoding.meta.bytes,
         "shape": [encoding.meta.rows, encoding.meta.width],
-        "dtype": encoding.meta.dtype.map(|dtype| dtype.name()),
+        "dtype": encoding.meta.dtype.map(Dtype::name),
     })
 }
 

@@ -16,7 +16,7 @@ use crate::socket;
 use crate::token::{Source, token};
 
 /// Bytes read from a control link at once.
-const READ_BYTES: usize = 64 << 10;
+const READ_BYTES: usize = 16 << 10;
 
 /// What the owner is told.
 #[derive(Debug)]

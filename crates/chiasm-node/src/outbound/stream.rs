@@ -27,7 +27,7 @@ struct Stream {
 /// All data streams of this node, by number.
 #[derive(Debug)]
 pub(super) struct Streams {
-    streams: BTreeMap<u64, Stream>,
+    open: BTreeMap<u64, Stream>,
     /// Jobs that no stream has room for. Bounded by the transfers that the core starts.
     waiting: VecDeque<(Endpoint, ReadJob)>,
     ended: Vec<(TransferId, ReadEnd)>,
@@ -37,7 +37,7 @@ pub(super) struct Streams {
 impl Streams {
     pub(super) fn new(limits: &NodeLimits) -> Self {
         Self {
-            streams: BTreeMap::new(),
+            open: BTreeMap::new(),
             waiting: VecDeque::new(),
             ended: Vec::new(),
             limits: limits.clone(),
@@ -55,7 +55,7 @@ impl Streams {
         job: ReadJob,
         poller: &Poller,
     ) {
-        let mine = self.streams.iter().filter(|(_, stream)| stream.endpoint == *endpoint);
+        let mine = self.open.iter().filter(|(_, stream)| stream.endpoint == *endpoint);
         let count = mine.clone().count();
         let best = mine
             .filter(|(_, stream)| stream.reads.has_room())
@@ -66,13 +66,13 @@ impl Streams {
             Some((id, backlog)) if !may_open || backlog < SLICE_BYTES as u64 => {
                 self.give(now, id, job, poller);
             }
-            _ if may_open => self.open(now, id, endpoint, address, job, poller),
+            _ if may_open => self.connect(now, id, endpoint, address, job, poller),
             _ => self.waiting.push_back((endpoint.clone(), job)),
         }
     }
 
     fn give(&mut self, now: Nanos, id: u64, job: ReadJob, poller: &Poller) {
-        if let Some(stream) = self.streams.get_mut(&id) {
+        if let Some(stream) = self.open.get_mut(&id) {
             stream.reads.start(now, job);
             if !stream.connecting {
                 stream.update(Interest { read: true, write: true }, id, poller);
@@ -80,7 +80,7 @@ impl Streams {
         }
     }
 
-    fn open(
+    fn connect(
         &mut self,
         now: Nanos,
         id: u64,
@@ -100,7 +100,7 @@ impl Streams {
                 let interest = Interest::WRITE;
                 let endpoint = endpoint.clone();
                 let stream = Stream { endpoint, socket, connecting: true, interest, reads };
-                self.streams.insert(id, stream);
+                self.open.insert(id, stream);
             }
             Err(error) => {
                 let reason = FailureReason::Plane(format!("no data stream: {error}"));
@@ -117,7 +117,7 @@ impl Streams {
             self.ended.push((transfer, ReadEnd::Failed(reason)));
             return;
         }
-        for stream in self.streams.values_mut() {
+        for stream in self.open.values_mut() {
             if stream.reads.abort(transfer) {
                 self.ended.extend(stream.reads.take_ended());
                 return;
@@ -127,7 +127,7 @@ impl Streams {
 
     /// The socket of this number is ready.
     pub(super) fn ready(&mut self, now: Nanos, id: u64, region: &Region, poller: &Poller) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(stream) = self.open.get_mut(&id) else { return };
         if stream.connecting {
             match socket::finish_connect(&stream.socket) {
                 Ok(()) => stream.connecting = false,
@@ -147,7 +147,7 @@ impl Streams {
 
     /// Gives waiting jobs of the stream's endpoint to it while it has room.
     fn feed(&mut self, now: Nanos, id: u64, poller: &Poller) {
-        while let Some(stream) = self.streams.get(&id).filter(|stream| stream.reads.has_room()) {
+        while let Some(stream) = self.open.get(&id).filter(|stream| stream.reads.has_room()) {
             let at = self.waiting.iter().position(|(endpoint, _)| *endpoint == stream.endpoint);
             let Some((_, job)) = at.and_then(|at| self.waiting.remove(at)) else { return };
             self.give(now, id, job, poller);
@@ -155,11 +155,11 @@ impl Streams {
     }
 
     fn lose(&mut self, id: u64, reason: &str) {
-        let Some(mut stream) = self.streams.remove(&id) else { return };
+        let Some(mut stream) = self.open.remove(&id) else { return };
         stream.reads.lose(reason);
         self.ended.extend(stream.reads.take_ended());
         let endpoint = stream.endpoint;
-        if self.streams.values().any(|other| other.endpoint == endpoint) {
+        if self.open.values().any(|other| other.endpoint == endpoint) {
             return;
         }
         // Nobody is left to take the endpoint's waiting jobs up.
@@ -181,14 +181,14 @@ impl Streams {
     pub(super) fn handle_timeout(&mut self, now: Nanos) {
         let silent =
             |(id, stream): (&u64, &Stream)| (now >= self.silence_ends(stream)).then_some(*id);
-        let silent: Vec<u64> = self.streams.iter().filter_map(silent).collect();
+        let silent: Vec<u64> = self.open.iter().filter_map(silent).collect();
         for id in silent {
             self.lose(id, "nothing moved on the data stream for too long");
         }
     }
 
     pub(super) fn poll_timeout(&self) -> Nanos {
-        let ends = self.streams.values().map(|stream| self.silence_ends(stream));
+        let ends = self.open.values().map(|stream| self.silence_ends(stream));
         ends.min().unwrap_or(Nanos::NEVER)
     }
 

@@ -1,10 +1,12 @@
 //! What became of each encoding, as a table and as JSON.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use chiasm_core::admission::Reason;
 use chiasm_core::consumer::FailureReason;
+use chiasm_core::dtype::Dtype;
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::entry::EntryMeta;
 use chiasm_core::mm_hash::MmHash;
@@ -81,7 +83,7 @@ impl Outcome {
             "mm_hash": self.hash.as_str(),
             "bytes": self.meta.map(|meta| meta.bytes),
             "shape": self.meta.map(|meta| [meta.rows, meta.width]),
-            "dtype": self.meta.and_then(|meta| meta.dtype).map(|dtype| dtype.name()),
+            "dtype": self.meta.and_then(|meta| meta.dtype).map(Dtype::name),
             "plane": self.plane.map(Plane::name),
             "ms": self.waited.as_secs_f64() * 1e3,
             "verdict": self.verdict.word(),
@@ -146,7 +148,7 @@ impl Report {
         let mut text = table.trim_fmt();
         for outcome in &self.outcomes {
             if let Some((_, detail)) = &outcome.reason {
-                text += &format!("\n{}: {detail}", outcome.hash.short());
+                let _ = write!(text, "\n{}: {detail}", outcome.hash.short());
             }
         }
         text
