@@ -140,14 +140,6 @@ pub enum DecodeError {
         /// What is allowed.
         allowed: Allowed,
     },
-    /// A word outside a closed list.
-    #[error("{at}: unknown name, allowed: {allowed}")]
-    Word {
-        /// Which value.
-        at: Place,
-        /// The names that are allowed.
-        allowed: &'static str,
-    },
     /// A run of blocks that is empty or ends past the last 32-bit index.
     #[error("{at}: [{first}, {count}] is no run of blocks (count >= 1, first + count < 2^32)")]
     Extent {

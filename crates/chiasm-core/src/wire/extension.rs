@@ -131,13 +131,14 @@ pub struct AckExtension<'a> {
     pub epoch: u64,
     /// The attempt that is answered.
     pub attempt: u32,
-    /// The plane that the producer has chosen from the consumer's offer.
+    /// The plane that the producer has chosen from the consumer's offer; `None` also for a name that
+    /// this revision does not know, which then fails one transfer and not the connection.
     pub plane: Option<Plane>,
     /// Opens a tcp data stream for this grant.
     pub token: Option<[u8; 16]>,
     /// Where the entry lies, in order, at most [`MAX_EXTENTS`] runs.
     pub extents: Vec<Extent>,
-    /// Element type of the entry.
+    /// Element type of the entry; `None` also for a name that this revision does not know.
     pub dtype: Option<Dtype>,
     /// Rows and elements per row.
     pub shape: Option<(u32, u32)>,
@@ -185,10 +186,10 @@ impl<'a> AckExtension<'a> {
                 b"rev" => rev = Some(revision(reader)?),
                 b"epoch" => out.epoch = reader.uint(EPOCH)?,
                 b"attempt" => out.attempt = reader.uint32(ATTEMPT)?,
-                b"plane" => out.plane = Some(word(reader, PLANE, Plane::NAMES, Plane::from_name)?),
+                b"plane" => out.plane = Plane::from_name(reader.text(PLANE)?),
                 b"token" => out.token = Some(sixteen_bytes(reader, TOKEN)?),
                 b"extents" => out.extents = extents(reader)?,
-                b"dtype" => out.dtype = Some(word(reader, DTYPE, DTYPE_NAMES, wire_dtype)?),
+                b"dtype" => out.dtype = wire_dtype(reader.text(DTYPE)?),
                 b"shape" => out.shape = Some(shape(reader)?),
                 b"bytes" => out.bytes = Some(reader.uint(BYTES)?),
                 b"block_size_bytes" => {
@@ -271,8 +272,6 @@ impl<'a> AckExtension<'a> {
     }
 }
 
-const DTYPE_NAMES: &str = "torch's names without `torch.`, such as bfloat16";
-
 /// The wire knows one spelling of a type.
 fn wire_dtype(name: &str) -> Option<Dtype> {
     Dtype::from_name(name).filter(|dtype| dtype.name() == name)
@@ -321,16 +320,6 @@ fn sixteen_bytes(reader: &mut Reader<'_>, path: FieldPath) -> Result<[u8; 16], D
         unit: "bytes",
         allowed: Allowed::Exactly(16),
     })
-}
-
-fn word<T>(
-    reader: &mut Reader<'_>,
-    path: FieldPath,
-    allowed: &'static str,
-    find: impl FnOnce(&str) -> Option<T>,
-) -> Result<T, DecodeError> {
-    let at = reader.place(path);
-    find(reader.text(path)?).ok_or(DecodeError::Word { at, allowed })
 }
 
 fn shape(reader: &mut Reader<'_>) -> Result<(u32, u32), DecodeError> {
