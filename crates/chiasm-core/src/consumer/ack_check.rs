@@ -96,14 +96,14 @@ fn meta(
         .ok_or_else(|| mismatch(format!("[{rows}, {width}] of {dtype} overflows")))?;
     if extension.bytes != Some(meta.bytes) {
         return Err(mismatch(format!(
-            "{} bytes granted, [{rows}, {width}] of {dtype} has {}",
+            "its length in bytes is {}, [{rows}, {width}] of {dtype} has {}",
             said(extension.bytes),
             meta.bytes
         )));
     }
     if extension.block_size_bytes != Some(config.block_size_bytes) {
         return Err(mismatch(format!(
-            "block size {} granted, {} here",
+            "its block size is {}, {} here",
             said(extension.block_size_bytes),
             config.block_size_bytes
         )));
@@ -119,7 +119,7 @@ fn meta(
 
 /// A number that the peer may have left out.
 fn said(number: Option<u64>) -> String {
-    number.map_or_else(|| "no".into(), |number| number.to_string())
+    number.map_or_else(|| "not said".into(), |number| number.to_string())
 }
 
 /// The peer's word as log lines can show it: a machine word as it is, anything else as an excerpt.
