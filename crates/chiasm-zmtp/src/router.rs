@@ -230,7 +230,7 @@ impl Router {
     fn shed(&mut self) {
         let limit = self.limits.max_output_bytes;
         while self.queued > limit {
-            let entries = self.entries.iter();
+            let entries = self.entries.iter().filter(|(_, entry)| !entry.connection.is_closed());
             let Some((worst, entry)) = entries.max_by_key(|(_, entry)| entry.queued) else { break };
             let (worst, queued) = (*worst, entry.queued);
             self.close(worst, CloseReason::OutputFull { queued, limit });

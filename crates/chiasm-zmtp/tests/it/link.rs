@@ -231,6 +231,11 @@ fn hazard_c12_a_link_that_never_connected_ends_too() {
     assert_eq!((now, dormant), (at_ms(60_000), 1));
     assert_eq!(connects, downs, "each Connect has its Down");
     assert!((15..40).contains(&connects), "{connects} attempts in a minute");
+
+    // Woken, it starts anew: with the shortest wait.
+    link.wake(now);
+    link.connect_failed(now, refused());
+    assert!(link.poll_timeout().since(now) <= Duration::from_millis(50));
 }
 
 #[test]
