@@ -114,8 +114,8 @@ pub(crate) enum StoreProblem {
     /// Another file now than when it was scanned.
     #[error("the file has changed since it was looked at")]
     Changed,
-    /// More than one command takes; the rest was not looked at.
-    #[error("more than {MAX_ENCODINGS} encodings; name parts of the store one by one")]
+    /// More than one `ec_transfer_params` announces; none was looked at.
+    #[error("more than {MAX_ENCODINGS} encodings; name the directories that are meant")]
     TooMany,
     /// A hash that would be a dangerous or odd name on some file system.
     #[error(

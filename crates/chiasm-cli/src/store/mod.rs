@@ -13,7 +13,6 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use error::{StoreError, StoreProblem};
 pub(crate) use reader::{StoredEncoding, scan};
 pub(crate) use writer::StoreWriter;
 
@@ -26,5 +25,5 @@ pub(crate) const TENSOR_NAME: &str = "ec_cache";
 /// Longest header in bytes. That of one tensor has about 80; the rest is room for metadata.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
 
-/// Most encodings that one scan returns.
-const MAX_ENCODINGS: usize = 65_536;
+/// Most encodings at one path: as many as one `ec_transfer_params` announces.
+const MAX_ENCODINGS: usize = chiasm_core::limits::MAX_PARAMS_ITEMS;

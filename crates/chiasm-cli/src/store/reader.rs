@@ -46,11 +46,7 @@ pub(crate) fn scan(path: &Path, max_bytes: u64) -> Scan {
             return scan;
         }
     };
-    for (number, file) in files.iter().enumerate() {
-        if number == MAX_ENCODINGS {
-            scan.problems.push(StoreError::new(path, StoreProblem::TooMany));
-            break;
-        }
+    for file in &files {
         match StoredEncoding::look_at(file, max_bytes) {
             Ok(encoding) => scan.encodings.push(encoding),
             Err(problem) => scan.problems.push(StoreError::new(file, problem)),
@@ -77,6 +73,10 @@ fn files_at(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
         let file = entry.map_err(failed)?.path().join(FILE_NAME);
         if fs::symlink_metadata(&file).is_ok() {
             files.push(file);
+        }
+        // Which are left out would be chance: directories have no order.
+        if files.len() > MAX_ENCODINGS {
+            return Err(StoreError::new(path, StoreProblem::TooMany));
         }
     }
     if files.is_empty() {

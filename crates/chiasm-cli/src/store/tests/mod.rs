@@ -8,6 +8,7 @@ use std::path::Path;
 
 use chiasm_core::mm_hash::MmHash;
 
+use super::error::{StoreError, StoreProblem};
 use super::*;
 
 const NO_LIMIT: u64 = u64::MAX;

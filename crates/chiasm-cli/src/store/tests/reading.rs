@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use chiasm_core::dtype::Dtype;
@@ -220,6 +221,20 @@ fn a_header_is_bounded() {
     let store = store_for_test(&file_for_test(&padded(limit + 1), b"abcd"));
     let problem = one_problem(scan(store.path(), NO_LIMIT));
     assert!(matches!(problem, StoreProblem::HeaderTooLong { .. }), "{problem}");
+}
+
+#[test]
+fn the_number_of_encodings_is_bounded() {
+    // Links to one directory: reading follows them, and they are quickly made.
+    let target = store_for_test(&file_for_test(GOOD, b"abcd"));
+    let store = TempDir::new().unwrap();
+    let add = |number: usize| {
+        symlink(target.path().join("aa"), store.path().join(number.to_string())).unwrap();
+    };
+    (0..MAX_ENCODINGS).for_each(add);
+    assert_eq!(scan(store.path(), NO_LIMIT).encodings.len(), 4096);
+    add(MAX_ENCODINGS);
+    assert!(matches!(one_problem(scan(store.path(), NO_LIMIT)), StoreProblem::TooMany));
 }
 
 #[test]
