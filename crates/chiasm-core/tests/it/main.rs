@@ -3,8 +3,10 @@
 mod allowlist;
 mod announcement;
 mod cache;
+mod consumer;
 mod endpoint;
 mod identity;
+mod producer;
 mod wire_extension;
 mod wire_golden;
 mod wire_hostile;
