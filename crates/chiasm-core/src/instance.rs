@@ -46,6 +46,7 @@ pub struct Instance {
     producer: Producer,
     consumer: Consumer,
     admission: Admission,
+    allowlist_version: u64,
 }
 
 impl Instance {
@@ -64,6 +65,7 @@ impl Instance {
             producer: Producer::new(config.producer, seed()),
             consumer: Consumer::new(config.consumer),
             admission: Admission::new(config.admission, config.allowed, seed()),
+            allowlist_version: 0,
         }
     }
 
@@ -132,6 +134,13 @@ impl Instance {
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.consumer.has_actions() || self.admission.has_events()
+    }
+
+    /// Changes whenever the allowlist does: whoever owns the connections then closes those that are
+    /// not allowed any more.
+    #[must_use]
+    pub fn allowlist_version(&self) -> u64 {
+        self.allowlist_version
     }
 
     /// Whether the allowlist names this endpoint.
@@ -251,6 +260,7 @@ impl Instance {
     /// [`Admission::set_allowlist`].
     pub fn set_allowlist(&mut self, now: Nanos, allowed: Allowlist) {
         self.admission.set_allowlist(now, allowed, &mut self.cache, &mut self.consumer);
+        self.allowlist_version += 1;
     }
 
     /// [`Admission::take_unavailable_requests`].

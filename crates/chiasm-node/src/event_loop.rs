@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiasm_core::admission::Event;
+use chiasm_core::allowlist::Allowlist;
 use chiasm_core::time::Nanos;
 
 use crate::clock;
@@ -33,25 +34,33 @@ impl EventLoop {
         Ok(Self { poller, shared, inbound, outbound })
     }
 
-    /// Runs until the node is stopped.
-    pub(crate) fn run(mut self) {
+    /// Runs until the node is stopped. If it cannot go on, because of the system or of a broken
+    /// invariant of ours, this node neither serves nor reads any more, and everything that waits is
+    /// told so; the engine and its local cache go on (blueprint section 10).
+    pub(crate) fn run(self) {
+        let shared = Arc::clone(&self.shared);
+        let run = std::panic::AssertUnwindSafe(|| self.turn());
+        let error = match std::panic::catch_unwind(run) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "a bug in Chiasm: please report what was written before this line".into(),
+        };
+        tracing::error!(error, "the node's thread has ended: no remote reads from here on");
+        shared.core().set_allowlist(clock::now(), Allowlist::default());
+        shared.changed.notify_all();
+    }
+
+    fn turn(mut self) -> std::io::Result<()> {
         while !self.shared.is_stopping() {
             let timeout = self.timeout();
-            let ready = match self.poller.wait(timeout) {
-                Ok(ready) => ready,
-                Err(error) => {
-                    // Only a broken descriptor of ours can do that. The connector stops; the engine
-                    // goes on (blueprint section 10).
-                    tracing::error!(%error, "epoll failed: this node serves and reads no more");
-                    return;
-                }
-            };
+            let ready = self.poller.wait(timeout)?;
             let now = clock::now();
             for source in ready {
                 self.dispatch(now, source);
             }
             self.settle();
         }
+        Ok(())
     }
 
     fn dispatch(&mut self, now: Nanos, source: u64) {
@@ -72,10 +81,11 @@ impl EventLoop {
             let mut core = self.shared.core();
             if core.poll_timeout() <= now { core.handle_timeout(now) } else { Vec::new() }
         };
-        self.inbound.close_streams(now, &ended, &self.shared);
+        self.inbound.end_streams(now, &ended, &self.shared);
         self.inbound.handle_timeout(now, &self.shared, &self.poller);
         self.inbound.pump(now, &self.shared, &self.poller);
         self.outbound.handle_timeout(now, &self.shared, &self.poller);
+        self.outbound.follow_allowlist(now, &self.shared, &self.poller);
         loop {
             self.outbound.take_resolved(now, &self.shared, &self.poller);
             let action = self.shared.core().poll_action();

@@ -1,22 +1,31 @@
 //! The serving side of a node: one listening socket for control connections and data streams.
 //!
-//! The first byte of a connection says what it is. Until it has come nothing is sent, so that a data
-//! stream sees no ZMTP greeting. A connection that misbehaves is closed alone, with its reason.
+//! The first byte of a connection says what it is (PROTOCOL 42). Until it has come nothing is sent, so
+//! that a data stream sees no ZMTP greeting. A connection that misbehaves is closed alone, with its
+//! reason.
+
+mod addresses;
+mod streams;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use chiasm_core::producer::{GrantToken, PeerId, StreamId, StreamRead};
+use chiasm_core::producer::{PeerId, StreamId};
 use chiasm_core::time::Nanos;
-use chiasm_planes::tcp::{FIRST_BYTE, Progress, ServeStream, Serving};
+use chiasm_planes::tcp::FIRST_BYTE;
 use chiasm_zmtp::{CloseReason, ConnectionId, Event, Router, RouterLimits};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 
+use self::addresses::{Addresses, peer_of};
+use self::streams::Streams;
 use crate::limits::NodeLimits;
 use crate::poller::{Interest, Poller};
 use crate::shared::Shared;
 use crate::socket;
+use crate::throttle::Throttle;
 use crate::token::{Source, token};
 
 /// Bytes read from a control connection at once.
@@ -25,19 +34,12 @@ const READ_BYTES: usize = 16 << 10;
 /// Connections accepted in one go, so that a flood of them leaves time for the others.
 const ACCEPTS_PER_WAKE: usize = 64;
 
+/// A connection that is a control connection, or of which the first byte has not come.
 #[derive(Debug)]
-enum Kind {
-    /// Its first byte has not come, or it is a control connection: the router knows which.
-    Control {
-        sniffed: bool,
-    },
-    Data(Box<ServeStream>),
-}
-
-#[derive(Debug)]
-struct Connection {
+struct Control {
     socket: OwnedFd,
-    kind: Kind,
+    peer: SocketAddr,
+    sniffed: bool,
     interest: Interest,
 }
 
@@ -46,156 +48,154 @@ struct Connection {
 pub(crate) struct Inbound {
     listener: Option<OwnedFd>,
     router: Router,
-    connections: BTreeMap<u64, Connection>,
-    streams: usize,
+    controls: BTreeMap<u64, Control>,
+    streams: Streams,
+    addresses: Addresses,
     limits: NodeLimits,
     /// Accepting is off until this instant: the process or the system is out of descriptors.
-    paused_until: Option<Nanos>,
+    paused_until: Nanos,
+    refusals: Throttle,
+    closes: Throttle,
 }
 
 impl Inbound {
     pub(crate) fn new(listener: Option<OwnedFd>, limits: &NodeLimits) -> Self {
-        let router =
-            RouterLimits { max_connections: limits.max_connections, ..RouterLimits::default() };
+        let max_connections = limits.max_connections;
+        let router = RouterLimits { max_connections, ..RouterLimits::default() };
         Self {
             listener,
             router: Router::new(router),
-            connections: BTreeMap::new(),
-            streams: 0,
+            controls: BTreeMap::new(),
+            streams: Streams::new(limits),
+            addresses: Addresses::default(),
             limits: limits.clone(),
-            paused_until: None,
+            paused_until: Nanos::NEVER,
+            refusals: Throttle::default(),
+            closes: Throttle::default(),
         }
     }
 
-    pub(crate) fn register(&self, poller: &Poller) -> std::io::Result<()> {
+    pub(crate) fn register(&self, poller: &Poller) -> io::Result<()> {
         let Some(listener) = &self.listener else { return Ok(()) };
         poller.add(listener, token(Source::Listener, 0), Interest::READ)
     }
 
     /// The listening socket is readable.
     pub(crate) fn accept(&mut self, now: Nanos, poller: &Poller) {
-        let Some(listener) = &self.listener else { return };
         for _ in 0..ACCEPTS_PER_WAKE {
+            let Some(listener) = &self.listener else { return };
             match socket::accept(listener) {
                 Ok(Some(socket)) => {
-                    let id = match self.router.accept(now) {
-                        Ok(id) => id,
-                        Err(reason) => {
-                            tracing::warn!(%reason, "connection refused");
-                            continue;
-                        }
-                    };
-                    if let Err(error) =
-                        poller.add(&socket, token(Source::Inbound, id.as_u64()), Interest::READ)
+                    if let Err(reason) = self.take_in(now, socket, poller)
+                        && let Some(left_out) = self.refusals.pass(now)
                     {
-                        self.router.close(id, CloseReason::Io { error: error.to_string() });
-                        continue;
+                        tracing::warn!(%reason, left_out, "connection refused");
                     }
-                    let kind = Kind::Control { sniffed: false };
-                    let connection = Connection { socket, kind, interest: Interest::READ };
-                    self.connections.insert(id.as_u64(), connection);
                 }
-                Ok(None) => break,
+                Ok(None) => return,
                 Err(error) => {
                     // Out of descriptors: the waiting connection keeps the listener readable, so
                     // look away for a while instead of spinning.
-                    tracing::warn!(%error, "cannot accept, trying again in a second");
-                    self.paused_until = Some(now.after(self.limits.accept_pause));
-                    let listener_token = token(Source::Listener, 0);
-                    let none = Interest { read: false, write: false };
-                    let _ = poller.modify(listener, listener_token, none);
-                    break;
+                    tracing::warn!(%error, "cannot accept connections, trying again in a second");
+                    self.paused_until = now.after(self.limits.accept_pause);
+                    self.listen_for(Interest { read: false, write: false }, poller);
+                    return;
                 }
+            }
+        }
+    }
+
+    fn listen_for(&self, interest: Interest, poller: &Poller) {
+        if let Some(listener) = &self.listener {
+            let _ = poller.modify(listener, token(Source::Listener, 0), interest);
+        }
+    }
+
+    fn take_in(&mut self, now: Nanos, socket: OwnedFd, poller: &Poller) -> Result<(), CloseReason> {
+        let peer = peer_of(&socket).ok_or(CloseReason::PeerClosed)?;
+        let limit = self.limits.max_connections_per_address;
+        if !self.addresses.take(peer.ip(), limit) {
+            let why = format!("{peer} has {limit} connections (max_connections_per_address)");
+            return Err(CloseReason::Refused { why });
+        }
+        let added = self.router.accept(now).and_then(|id| {
+            let source = token(Source::Inbound, id.as_u64());
+            let added = poller.add(&socket, source, Interest::READ);
+            added.map(|()| id).map_err(|error| {
+                let reason = CloseReason::Io { error: error.to_string() };
+                self.router.close(id, reason.clone());
+                reason
+            })
+        });
+        match added {
+            Ok(id) => {
+                let control = Control { socket, peer, sniffed: false, interest: Interest::READ };
+                self.controls.insert(id.as_u64(), control);
+                Ok(())
+            }
+            Err(reason) => {
+                self.addresses.give_back(peer.ip());
+                Err(reason)
             }
         }
     }
 
     /// A connection is ready for what it waits for.
     pub(crate) fn ready(&mut self, now: Nanos, id: u64, shared: &Shared, poller: &Poller) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        if matches!(connection.kind, Kind::Control { sniffed: false }) {
-            self.sniff(now, id);
-        }
-        match self.connections.get(&id).map(|connection| &connection.kind) {
-            Some(Kind::Control { sniffed: true }) => {
-                self.control(now, id);
-                // Its greeting waited for the first byte; a full socket may have room again.
-                self.flush(now, ConnectionId::from_u64(id), poller);
-            }
-            Some(Kind::Data(_)) => self.data(now, id, shared, poller),
-            _ => {}
+        self.sniff(now, id);
+        if self.controls.get(&id).is_some_and(|control| control.sniffed) {
+            self.read(now, id);
+            // Its greeting waited for the first byte; a full socket may have room again.
+            self.flush(now, ConnectionId::from_u64(id), poller);
+        } else {
+            self.streams.ready(now, id, shared, poller);
+            self.forget_closed_streams();
         }
     }
 
     /// Looks at the first byte without taking it.
     fn sniff(&mut self, now: Nanos, id: u64) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(control) = self.controls.get_mut(&id).filter(|control| !control.sniffed) else {
+            return;
+        };
         let mut first = [0; 1];
-        let flags = rustix::net::RecvFlags::PEEK;
-        match rustix::net::recv(&connection.socket, &mut first, flags) {
+        match rustix::net::recv(&control.socket, &mut first, RecvFlags::PEEK) {
             Ok((1.., _)) if first == [FIRST_BYTE] => self.become_stream(now, id),
-            Ok(_) => connection.kind = Kind::Control { sniffed: true },
+            Ok(_) => control.sniffed = true,
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => {
-                let error = std::io::Error::from(error).to_string();
-                self.router.close(ConnectionId::from_u64(id), CloseReason::Io { error });
-            }
+            Err(errno) => self.fail(id, errno),
         }
+    }
+
+    fn fail(&mut self, id: u64, errno: Errno) {
+        let error = io::Error::from(errno).to_string();
+        self.router.close(ConnectionId::from_u64(id), CloseReason::Io { error });
     }
 
     fn become_stream(&mut self, now: Nanos, id: u64) {
-        let connection_id = ConnectionId::from_u64(id);
-        if self.streams >= self.limits.max_streams {
+        let connection = ConnectionId::from_u64(id);
+        if self.streams.is_full() {
             let why = format!("{} data streams are open (max_streams)", self.limits.max_streams);
-            self.router.close(connection_id, CloseReason::Refused { why });
-            return;
-        }
-        if let Some(connection) = self.connections.get_mut(&id) {
-            connection.kind = Kind::Data(Box::new(ServeStream::new(now)));
-            self.streams += 1;
+            self.router.close(connection, CloseReason::Refused { why });
+        } else if let Some(Control { socket, peer, .. }) = self.controls.remove(&id) {
+            self.streams.add(now, id, socket, peer);
             // The router's part ends here, without a word: its end is not the stream's.
-            self.router.close(connection_id, CloseReason::PeerClosed);
+            self.router.close(connection, CloseReason::PeerClosed);
         }
     }
 
-    fn control(&mut self, now: Nanos, id: u64) {
-        let Some(connection) = self.connections.get(&id) else { return };
-        let connection_id = ConnectionId::from_u64(id);
+    fn read(&mut self, now: Nanos, id: u64) {
+        let Some(control) = self.controls.get(&id) else { return };
+        let connection = ConnectionId::from_u64(id);
         let mut buffer = [0; READ_BYTES];
-        match rustix::io::read(&connection.socket, &mut buffer) {
-            Ok(0) => self.router.close(connection_id, CloseReason::PeerClosed),
+        match rustix::io::read(&control.socket, &mut buffer) {
+            Ok(0) => self.router.close(connection, CloseReason::PeerClosed),
             Ok(bytes) => {
                 let bytes = buffer.get(..bytes).unwrap_or_default();
-                self.router.receive(now, connection_id, bytes);
+                self.router.receive(now, connection, bytes);
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => {
-                let error = std::io::Error::from(error).to_string();
-                self.router.close(connection_id, CloseReason::Io { error });
-            }
-        }
-    }
-
-    fn data(&mut self, now: Nanos, id: u64, shared: &Shared, poller: &Poller) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let Kind::Data(stream) = &mut connection.kind else { return };
-        let mut core = Core { shared, now };
-        match stream.progress(now, connection.socket.as_fd(), &shared.region, &mut core) {
-            Progress::Closed(reason) => self.close_stream(now, id, &reason, shared),
-            Progress::Blocked | Progress::Yielded => {
-                let interest = Interest { read: stream.wants_read(), write: stream.wants_write() };
-                connection.update(interest, id, poller);
-            }
-        }
-    }
-
-    fn close_stream(&mut self, now: Nanos, id: u64, reason: &str, shared: &Shared) {
-        let Some(connection) = self.connections.remove(&id) else { return };
-        let Kind::Data(stream) = connection.kind else { return };
-        self.streams -= 1;
-        tracing::debug!(reason, "data stream closed");
-        if let Some(serving) = stream.serving() {
-            shared.core().stream_ended(now, serving, false);
+            Err(errno) => self.fail(id, errno),
         }
     }
 
@@ -229,130 +229,68 @@ impl Inbound {
     }
 
     fn closed(&mut self, now: Nanos, id: ConnectionId, reason: &CloseReason, shared: &Shared) {
-        let connection = self.connections.get(&id.as_u64());
-        if !connection.is_some_and(|connection| matches!(connection.kind, Kind::Control { .. })) {
-            return;
-        }
-        if matches!(reason, CloseReason::PeerClosed | CloseReason::ShutDown) {
-            tracing::debug!(%reason, peer = self.peer_name(id.as_u64()), "control connection closed");
-        } else {
-            tracing::info!(%reason, peer = self.peer_name(id.as_u64()), "control connection closed");
-        }
-        self.connections.remove(&id.as_u64());
+        // A connection that has become a stream is not here any more.
+        let Some(control) = self.controls.remove(&id.as_u64()) else { return };
+        self.addresses.give_back(control.peer.ip());
         shared.core().peer_gone(now, PeerId(id.as_u64()));
-    }
-
-    fn peer_name(&self, id: u64) -> String {
-        let socket = self.connections.get(&id).map(|connection| &connection.socket);
-        let address = socket.and_then(|socket| rustix::net::getpeername(socket).ok().flatten());
-        let address = address.and_then(|address| SocketAddr::try_from(address).ok());
-        address.map_or_else(|| "unknown".into(), |address| address.to_string())
+        if matches!(reason, CloseReason::PeerClosed | CloseReason::ShutDown) {
+            tracing::debug!(%reason, peer = %control.peer, "control connection closed");
+        } else if let Some(left_out) = self.closes.pass(now) {
+            tracing::info!(%reason, peer = %control.peer, left_out, "control connection closed");
+        }
     }
 
     fn flush(&mut self, now: Nanos, id: ConnectionId, poller: &Poller) {
-        let Some(connection) = self.connections.get_mut(&id.as_u64()) else { return };
-        if !matches!(connection.kind, Kind::Control { sniffed: true }) {
+        let Some(control) = self.controls.get_mut(&id.as_u64()) else { return };
+        if !control.sniffed {
             return;
         }
-        loop {
+        let interest = loop {
             let output = self.router.output(id);
             if output.is_empty() {
-                connection.update(Interest::READ, id.as_u64(), poller);
-                return;
+                break Interest::READ;
             }
-            let flags = rustix::net::SendFlags::NOSIGNAL;
-            match rustix::net::send(&connection.socket, output, flags) {
+            match rustix::net::send(&control.socket, output, SendFlags::NOSIGNAL) {
                 Ok(written) => self.router.consume_output(now, id, written),
-                Err(Errno::AGAIN) => {
-                    connection.update(Interest { read: true, write: true }, id.as_u64(), poller);
-                    return;
-                }
+                Err(Errno::AGAIN) => break Interest { read: true, write: true },
                 Err(Errno::INTR) => {}
-                Err(error) => {
-                    let error = std::io::Error::from(error).to_string();
-                    self.router.close(id, CloseReason::Io { error });
-                    return;
-                }
+                Err(errno) => return self.fail(id.as_u64(), errno),
+            }
+        };
+        if control.interest != interest {
+            let source = token(Source::Inbound, id.as_u64());
+            if poller.modify(&control.socket, source, interest).is_ok() {
+                control.interest = interest;
             }
         }
     }
 
-    /// The streams whose lease has ended: no more bytes for them.
-    pub(crate) fn close_streams(&mut self, now: Nanos, ended: &[StreamId], shared: &Shared) {
-        if ended.is_empty() {
-            return;
-        }
-        let theirs = |(id, connection): (&u64, &Connection)| match &connection.kind {
-            Kind::Data(stream) => {
-                stream.serving().is_some_and(|serving| ended.contains(&serving)).then_some(*id)
-            }
-            Kind::Control { .. } => None,
-        };
-        let ids: Vec<u64> = self.connections.iter().filter_map(theirs).collect();
-        for id in ids {
-            self.close_stream(now, id, "the lease ran out", shared);
+    /// The leases of these grants have ended: no more bytes for them.
+    pub(crate) fn end_streams(&mut self, now: Nanos, ended: &[StreamId], shared: &Shared) {
+        self.streams.end(now, ended, shared);
+        self.forget_closed_streams();
+    }
+
+    fn forget_closed_streams(&mut self) {
+        for peer in self.streams.take_closed() {
+            self.addresses.give_back(peer.ip());
         }
     }
 
     /// Acts on deadlines: those of control connections, and those of silent data streams.
     pub(crate) fn handle_timeout(&mut self, now: Nanos, shared: &Shared, poller: &Poller) {
         self.router.handle_timeout(now);
-        if self.paused_until.is_some_and(|until| now >= until) {
-            self.paused_until = None;
-            if let Some(listener) = &self.listener {
-                let _ = poller.modify(listener, token(Source::Listener, 0), Interest::READ);
-            }
+        self.streams.handle_timeout(now, shared);
+        self.forget_closed_streams();
+        if now >= self.paused_until {
+            self.paused_until = Nanos::NEVER;
+            self.listen_for(Interest::READ, poller);
         }
-        let silent = |(id, connection): (&u64, &Connection)| match &connection.kind {
-            Kind::Data(stream) => (now >= self.silence_ends(stream)).then_some(*id),
-            Kind::Control { .. } => None,
-        };
-        let ids: Vec<u64> = self.connections.iter().filter_map(silent).collect();
-        for id in ids {
-            self.close_stream(now, id, "silent for too long", shared);
-        }
-    }
-
-    fn silence_ends(&self, stream: &ServeStream) -> Nanos {
-        let busy = stream.serving().is_some();
-        let limit = if busy { self.limits.stream_stall } else { self.limits.stream_idle };
-        stream.last_progress().after(limit)
     }
 
     /// When [`Inbound::handle_timeout`] has something to do.
     pub(crate) fn poll_timeout(&self) -> Nanos {
-        let streams = self.connections.values().filter_map(|connection| match &connection.kind {
-            Kind::Data(stream) => Some(self.silence_ends(stream)),
-            Kind::Control { .. } => None,
-        });
-        let streams = streams.min().unwrap_or(Nanos::NEVER);
-        let paused = self.paused_until.unwrap_or(Nanos::NEVER);
-        self.router.poll_timeout().min(streams).min(paused)
-    }
-}
-
-impl Connection {
-    fn update(&mut self, interest: Interest, id: u64, poller: &Poller) {
-        if self.interest != interest
-            && poller.modify(&self.socket, token(Source::Inbound, id), interest).is_ok()
-        {
-            self.interest = interest;
-        }
-    }
-}
-
-/// The producer as a stream sees it: each call holds the core's lock for itself.
-struct Core<'a> {
-    shared: &'a Shared,
-    now: Nanos,
-}
-
-impl Serving for Core<'_> {
-    fn open(&mut self, token: GrantToken) -> Option<StreamRead> {
-        self.shared.core().open_stream(self.now, token)
-    }
-
-    fn completed(&mut self, stream: StreamId) {
-        self.shared.core().stream_ended(self.now, stream, true);
+        let sockets = self.router.poll_timeout().min(self.streams.poll_timeout());
+        sockets.min(self.paused_until)
     }
 }

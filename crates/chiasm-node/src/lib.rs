@@ -14,6 +14,7 @@ mod poller;
 mod resolver;
 mod shared;
 mod socket;
+mod throttle;
 mod token;
 
 pub use config::{ConfigError, NodeConfig};

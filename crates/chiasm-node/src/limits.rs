@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct NodeLimits {
     /// Control connections that others make to this node: 1024.
     pub max_connections: usize,
+    /// Connections of both kinds from one address: 256, so that no single host takes all.
+    pub max_connections_per_address: usize,
     /// Data streams that others make to this node: 512.
     pub max_streams: usize,
     /// Data streams that this node makes to one producer: 2. One fills a loopback or a 10 Gb/s link;
@@ -25,6 +27,7 @@ impl Default for NodeLimits {
     fn default() -> Self {
         Self {
             max_connections: 1024,
+            max_connections_per_address: 256,
             max_streams: 512,
             streams_per_peer: 2,
             stream_idle: Duration::from_mins(1),

@@ -205,6 +205,7 @@ impl Node {
     /// more is refused.
     pub fn set_allowlist(&self, allowed: Allowlist) {
         self.with_core(|core, now| core.set_allowlist(now, allowed));
+        self.shared.waker.wake();
     }
 
     /// How each item of the request stands, as `look` wants it.

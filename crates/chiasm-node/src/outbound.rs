@@ -30,6 +30,7 @@ pub(crate) struct Outbound {
     streams: Streams,
     resolver: Resolver,
     next_id: u64,
+    allowlist_version: u64,
     /// Spreads the links' retries.
     seed: u64,
 }
@@ -42,6 +43,7 @@ impl Outbound {
             streams: Streams::new(limits),
             resolver,
             next_id: 0,
+            allowlist_version: 0,
             seed,
         }
     }
@@ -83,8 +85,7 @@ impl Outbound {
         };
         // The last place before a name is resolved and a socket opened (S1).
         if !allowed {
-            let reason = FailureReason::Unreachable("not on the allowlist".into());
-            shared.core().link_down(now, endpoint, &reason);
+            shared.core().link_down(now, endpoint, &not_allowed());
             shared.changed.notify_all();
             return;
         }
@@ -202,6 +203,27 @@ impl Outbound {
         shared.changed.notify_all();
     }
 
+    /// Leaves the producers that are not on the allowlist any more, if it has changed.
+    pub(crate) fn follow_allowlist(&mut self, now: Nanos, shared: &Shared, poller: &Poller) {
+        let version = shared.core().allowlist_version();
+        if version == std::mem::replace(&mut self.allowlist_version, version) {
+            return;
+        }
+        let endpoints: Vec<Endpoint> = self.links.keys().cloned().collect();
+        for endpoint in endpoints {
+            if shared.core().is_allowed(&endpoint) {
+                continue;
+            }
+            self.streams.leave(&endpoint);
+            self.report_ended(now, shared);
+            if let Some(link) = self.links.get_mut(&endpoint) {
+                link.close(now, not_allowed());
+            }
+            self.pump_link(now, &endpoint, shared, poller);
+            self.links.remove(&endpoint);
+        }
+    }
+
     /// Acts on every deadline that has passed.
     pub(crate) fn handle_timeout(&mut self, now: Nanos, shared: &Shared, poller: &Poller) {
         let due = |(endpoint, link): (&Endpoint, &ProducerLink)| {
@@ -223,4 +245,8 @@ impl Outbound {
         let links = self.links.values().map(ProducerLink::poll_timeout).min();
         links.unwrap_or(Nanos::NEVER).min(self.streams.poll_timeout())
     }
+}
+
+fn not_allowed() -> FailureReason {
+    FailureReason::Unreachable("not on the allowlist".into())
 }

@@ -173,6 +173,15 @@ impl Streams {
         }
     }
 
+    /// Closes all streams to a producer.
+    pub(super) fn leave(&mut self, endpoint: &Endpoint) {
+        let mine = self.open.iter().filter(|(_, stream)| stream.endpoint == *endpoint);
+        let mine: Vec<u64> = mine.map(|(id, _)| *id).collect();
+        for id in mine {
+            self.lose(id, "the producer is not on the allowlist any more");
+        }
+    }
+
     pub(super) fn take_ended(&mut self) -> Vec<(TransferId, ReadEnd)> {
         std::mem::take(&mut self.ended)
     }
