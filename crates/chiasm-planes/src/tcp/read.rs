@@ -171,6 +171,7 @@ impl ReadStream {
                 if self.in_body { self.body(socket, region, slice) } else { self.head(socket) };
             match received {
                 Ok(0) => return Err("the producer closed the stream".into()),
+                Ok(_) if self.pending.is_empty() => return Err("bytes that answer no read".into()),
                 Ok(bytes) => {
                     self.last_progress = now;
                     slice -= bytes.min(slice);
@@ -215,15 +216,15 @@ impl ReadStream {
     fn answer(&mut self) -> Result<(), String> {
         self.header_filled = 0;
         let answer = AnswerFrame::decode(self.header)?;
-        let Some(job) = self.pending.front() else {
-            return Err("an answer to nothing".into());
-        };
+        let Some(job) = self.pending.front() else { return Ok(()) };
         match answer {
             AnswerFrame::Data { id, .. } | AnswerFrame::Refused { id } if id != job.id => Err(
                 format!("an answer to read {id}, which is not the oldest open one ({})", job.id),
             ),
             AnswerFrame::Data { length, .. } if length != job.bytes => {
-                Err(format!("{length} bytes announced on the stream, {} granted", job.bytes))
+                let (landed, expected) = (length, job.bytes);
+                self.end_front(ReadEnd::Failed(FailureReason::Length { landed, expected }));
+                Err(format!("{length} bytes announced on the stream, {expected} granted"))
             }
             AnswerFrame::Data { .. } => {
                 self.in_body = true;
