@@ -42,6 +42,7 @@ pub struct ServeStream {
     requests: VecDeque<ReadFrame>,
     sending: Option<Sending>,
     last_progress: Nanos,
+    slice_bytes: usize,
 }
 
 impl ServeStream {
@@ -55,7 +56,13 @@ impl ServeStream {
             requests: VecDeque::new(),
             sending: None,
             last_progress: now,
+            slice_bytes: SLICE_BYTES,
         }
+    }
+
+    /// Moves at most `bytes` in one slice of work instead of [`SLICE_BYTES`]. For tests of slow peers.
+    pub fn limit_slice(&mut self, bytes: usize) {
+        self.slice_bytes = bytes;
     }
 
     /// Whether it makes sense to read from the socket.
@@ -104,7 +111,7 @@ impl ServeStream {
         producer: &mut impl Serving,
     ) -> Result<Progress, Over> {
         self.read(now, socket)?;
-        let mut slice = SLICE_BYTES;
+        let mut slice = self.slice_bytes;
         loop {
             if self.sending.is_none() && !self.start_next(producer) {
                 return Ok(Progress::Blocked);
