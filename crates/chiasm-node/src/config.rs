@@ -10,6 +10,7 @@ use chiasm_core::identity::Identity;
 use chiasm_core::limits;
 use chiasm_core::plane::{Plane, PlaneList};
 
+use crate::fault::Fault;
 use crate::limits::NodeLimits;
 
 /// What a node is told at its start. [`NodeConfig::new`] gives the defaults: a region, no socket, and
@@ -40,6 +41,8 @@ pub struct NodeConfig {
     pub read_timeout: Duration,
     /// How long one (request, `mm_hash`) may wait in all: 60 s (`wait_budget_s`).
     pub wait_budget: Duration,
+    /// A fault to make as a producer. FOR TESTS.
+    pub fault: Option<Fault>,
     /// Bounds of the node's sockets.
     pub limits: NodeLimits,
 }
@@ -61,6 +64,7 @@ impl NodeConfig {
             ack_timeout: limits::ACK_TIMEOUT,
             read_timeout: limits::READ_TIMEOUT,
             wait_budget: admission::limits::WAIT_BUDGET,
+            fault: None,
             limits: NodeLimits::default(),
         }
     }

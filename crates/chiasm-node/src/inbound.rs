@@ -21,6 +21,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use self::addresses::{Addresses, peer_of};
 use self::streams::Streams;
+use crate::fault::{Fault, Misdeed, Saboteur};
 use crate::limits::NodeLimits;
 use crate::poller::{Interest, Poller};
 use crate::shared::Shared;
@@ -56,22 +57,30 @@ pub(crate) struct Inbound {
     paused_until: Nanos,
     refusals: Throttle,
     closes: Throttle,
+    /// For tests only.
+    saboteur: Option<Saboteur>,
 }
 
 impl Inbound {
-    pub(crate) fn new(listener: Option<OwnedFd>, limits: &NodeLimits) -> Self {
+    pub(crate) fn new(
+        listener: Option<OwnedFd>,
+        limits: &NodeLimits,
+        fault: Option<Fault>,
+    ) -> Self {
+        let saboteur = fault.map(Saboteur::new);
         let max_connections = limits.max_connections;
         let router = RouterLimits { max_connections, ..RouterLimits::default() };
         Self {
             listener,
             router: Router::new(router),
             controls: BTreeMap::new(),
-            streams: Streams::new(limits),
+            streams: Streams::new(limits, saboteur.as_ref().is_some_and(Saboteur::sends_slowly)),
             addresses: Addresses::default(),
             limits: limits.clone(),
             paused_until: Nanos::NEVER,
             refusals: Throttle::default(),
             closes: Throttle::default(),
+            saboteur,
         }
     }
 
@@ -204,7 +213,7 @@ impl Inbound {
     pub(crate) fn pump(&mut self, now: Nanos, shared: &Shared, poller: &Poller) {
         loop {
             if let Some((id, event)) = self.router.poll_event() {
-                self.take_event(now, id, event, shared);
+                self.take_event(now, id, event, shared, poller);
             } else if let Some(id) = self.router.poll_output() {
                 self.flush(now, id, poller);
             } else {
@@ -213,18 +222,58 @@ impl Inbound {
         }
     }
 
-    fn take_event(&mut self, now: Nanos, id: ConnectionId, event: Event, shared: &Shared) {
+    fn take_event(
+        &mut self,
+        now: Nanos,
+        id: ConnectionId,
+        event: Event,
+        shared: &Shared,
+        poller: &Poller,
+    ) {
         match event {
             Event::Ready(_) => {}
             Event::Message(payload) => {
                 let answer = shared.core().handle_request(now, PeerId(id.as_u64()), &payload);
-                if let Some(answer) = answer
-                    && let Err(error) = self.router.send(now, id, answer)
-                {
-                    self.router.close(id, CloseReason::Refused { why: error.to_string() });
+                match (answer, self.saboteur.as_mut()) {
+                    (None, _) => {}
+                    (Some(answer), None) => self.answer(now, id, answer),
+                    (Some(answer), Some(saboteur)) => {
+                        let misdeed = saboteur.distort(now, id, &payload, answer);
+                        self.misbehave(now, id, misdeed, shared, poller);
+                    }
                 }
             }
             Event::Closed(reason) => self.closed(now, id, &reason, shared),
+        }
+    }
+
+    fn answer(&mut self, now: Nanos, id: ConnectionId, answer: Vec<u8>) {
+        if let Err(error) = self.router.send(now, id, answer) {
+            self.router.close(id, CloseReason::Refused { why: error.to_string() });
+        }
+    }
+
+    fn misbehave(
+        &mut self,
+        now: Nanos,
+        id: ConnectionId,
+        misdeed: Misdeed,
+        shared: &Shared,
+        poller: &Poller,
+    ) {
+        match misdeed {
+            Misdeed::SendNothing => {}
+            Misdeed::Send(answer) => self.answer(now, id, answer),
+            Misdeed::CorruptThenSend(hash, answer) => {
+                shared.corrupt(&hash);
+                self.answer(now, id, answer);
+            }
+            Misdeed::SendThenDie(answer) => {
+                self.answer(now, id, answer);
+                self.flush(now, id, poller);
+                die();
+            }
+            Misdeed::Die => die(),
         }
     }
 
@@ -280,7 +329,12 @@ impl Inbound {
     /// Acts on deadlines: those of control connections, and those of silent data streams.
     pub(crate) fn handle_timeout(&mut self, now: Nanos, shared: &Shared, poller: &Poller) {
         self.router.handle_timeout(now);
-        self.streams.handle_timeout(now, shared);
+        for (id, answer) in
+            self.saboteur.as_mut().map(|saboteur| saboteur.due(now)).unwrap_or_default()
+        {
+            self.answer(now, id, answer);
+        }
+        self.streams.handle_timeout(now, shared, poller);
         self.forget_closed_streams();
         if now >= self.paused_until {
             self.paused_until = Nanos::NEVER;
@@ -290,7 +344,13 @@ impl Inbound {
 
     /// When [`Inbound::handle_timeout`] has something to do.
     pub(crate) fn poll_timeout(&self) -> Nanos {
-        let sockets = self.router.poll_timeout().min(self.streams.poll_timeout());
+        let late = self.saboteur.as_ref().map_or(Nanos::NEVER, Saboteur::poll_timeout);
+        let sockets = self.router.poll_timeout().min(self.streams.poll_timeout()).min(late);
         sockets.min(self.paused_until)
     }
+}
+
+/// The end of a killed producer: nothing is closed, nothing is removed.
+fn die() {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
 }

@@ -5,6 +5,7 @@ mod clock;
 mod config;
 mod entry;
 mod event_loop;
+mod fault;
 mod inbound;
 mod journal;
 mod limits;
@@ -19,5 +20,6 @@ mod token;
 
 pub use config::{ConfigError, NodeConfig};
 pub use entry::{Loaded, SaveError, Saving};
+pub use fault::{Fault, FaultError};
 pub use limits::NodeLimits;
 pub use node::{Node, StartError};

@@ -102,7 +102,7 @@ impl Node {
         let instance = Instance::new(instance_config(config, blocks, &ids));
         let waker = Arc::new(Waker::new()?);
         let shared = Arc::new(Shared::new(instance, region, Arc::clone(&waker)));
-        let inbound = Inbound::new(listener, &config.limits);
+        let inbound = Inbound::new(listener, &config.limits, config.fault);
         let outbound = Outbound::new(Resolver::new(waker), &config.limits, ids.jitter);
         let event_loop = EventLoop::new(Arc::clone(&shared), inbound, outbound)?;
         let thread =

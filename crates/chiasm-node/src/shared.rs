@@ -45,6 +45,18 @@ impl Shared {
         self.instance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Changes one byte of an entry that peers may read. For tests only.
+    pub(crate) fn corrupt(&self, hash: &str) {
+        let core = self.core();
+        let extents = core.cache().find(hash).map(|(_, entry)| entry.extents().to_vec());
+        drop(core);
+        let extents = extents.unwrap_or_default();
+        let mut byte = [0];
+        if self.region.copy_out(&extents, 0, &mut byte).is_ok() {
+            let _ = self.region.copy_in(&extents, 0, &[!byte[0]]);
+        }
+    }
+
     /// A name is about to be resolved or a socket opened for this endpoint.
     pub(crate) fn contacted(&self, endpoint: &Endpoint) {
         let mut contacted = self.contacted.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,19 +5,19 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use chiasm_core::announcement::OutgoingAnnouncement;
 use chiasm_core::byte_size::ByteSize;
 use chiasm_core::dtype::Dtype;
 use chiasm_core::endpoint::{Host, ListenAddress};
-use chiasm_node::{Node, NodeConfig};
+use chiasm_node::{Fault, Node, NodeConfig};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::identity::IdentityArguments;
 use super::stop::StopSignal;
 use super::{progress, table};
-use crate::exit::Failure;
+use crate::exit::{Failure, say};
 use crate::store::{self, StoredEncoding};
 
 /// Bytes copied from a file into the region at once.
@@ -67,6 +67,11 @@ pub(crate) struct ProduceCommand {
     #[arg(long, value_name = "NAME", default_value = "image")]
     modality: String,
 
+    /// FOR TESTS: misbehave. KIND is missing, incompat, not-ready:N, silent, garbage, die-before-ack,
+    /// die-after-ack, slow-bytes, wrong-extents, wrong-bytes or late-ack:SECONDS.
+    #[arg(long, value_name = "KIND", help_heading = "For tests")]
+    fault: Option<Fault>,
+
     #[command(flatten)]
     identity: IdentityArguments,
 }
@@ -75,47 +80,42 @@ pub(crate) struct ProduceCommand {
 pub(crate) fn run(command: &ProduceCommand, json: bool) -> Result<(), Failure> {
     let stop = StopSignal::install()?;
     let (config, encodings) = prepare(command).map_err(Failure::Input)?;
-    let node = Node::start(&config).map_err(start_failure)?;
+    let node = Node::start(&config)?;
     load(&node, &encodings, &stop)?;
     if stop.came() {
         return Ok(());
     }
     announce(command, &node, &encodings, json).map_err(Failure::Work)?;
     let endpoint = node.endpoint().ok_or_else(|| Failure::work(anyhow!("no endpoint")))?;
-    eprintln!("ready {endpoint}");
+    say(format_args!("ready {endpoint}"));
     stop.wait(command.duration);
     let counters = node.producer_counters();
-    eprintln!(
+    say(format_args!(
         "stopped: {} granted, {} read over tcp, {} refused, {} expired",
         counters.granted,
         counters.completed,
         counters.nacks.iter().sum::<u64>(),
         counters.expired
-    );
+    ));
     Ok(())
-}
-
-/// A busy port or a bad host is the input's fault; anything else is the machine's.
-fn start_failure(error: chiasm_node::StartError) -> Failure {
-    use chiasm_node::StartError;
-    match error {
-        StartError::Config(_) | StartError::Unresolved { .. } | StartError::Bind { .. } => {
-            Failure::input(error)
-        }
-        StartError::Region(_) | StartError::System(_) => Failure::work(error),
-    }
 }
 
 /// Everything that can be wrong with the input is found before anything is made.
 fn prepare(command: &ProduceCommand) -> anyhow::Result<(NodeConfig, Vec<StoredEncoding>)> {
-    let identity = command.identity.identity().map_err(Failure::into_reason)?;
+    let identity = command.identity.identity()?;
     let listen = ListenAddress::parse(&command.listen).context("--listen")?;
     let advertise = command.advertise.as_deref().map(Host::parse).transpose();
     let advertise = advertise.context("--advertise")?;
+    if let Some(file) = &command.announce {
+        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let there = parent.is_none_or(Path::is_dir) && !file.is_dir();
+        ensure!(there, "--announce {}: no file in a directory that exists", file.display());
+    }
     let encodings = find(&command.paths)?;
 
     let block = identity.block_size_bytes;
-    let needed: u64 = encodings.iter().map(|encoding| padded(encoding, block)).sum();
+    let padded = encodings.iter().map(|encoding| padded(encoding, block));
+    let needed = padded.fold(0, u64::saturating_add);
     let region_bytes = command.region.map_or(needed.max(block), |size| size.0);
     // Encodings that do not fit together would evict each other before anybody has read them.
     if region_bytes < needed {
@@ -130,6 +130,7 @@ fn prepare(command: &ProduceCommand) -> anyhow::Result<(NodeConfig, Vec<StoredEn
     config.identity = identity;
     config.listen = Some(listen);
     config.advertise = advertise;
+    config.fault = command.fault;
     Ok((config, encodings))
 }
 
@@ -259,8 +260,14 @@ fn overview(encodings: &[StoredEncoding]) -> comfy_table::Table {
     table
 }
 
-/// Readers of the file see all of it or nothing: it gets its name when it is complete.
+/// Readers of the file see all of it or nothing: it gets its name when it is complete. What is there
+/// and is no regular file (`/dev/stdout`, a pipe, a link) is written to instead, never replaced.
 fn write_file(file: &Path, text: &str) -> anyhow::Result<()> {
+    if std::fs::symlink_metadata(file).is_ok_and(|there| !there.is_file()) {
+        let written = std::fs::OpenOptions::new().write(true).truncate(true).open(file);
+        let written = written.and_then(|mut there| there.write_all(text.as_bytes()));
+        return written.with_context(|| format!("cannot write --announce {}", file.display()));
+    }
     let name =
         file.file_name().with_context(|| format!("--announce {}: no file name", file.display()))?;
     let mut draft = std::ffi::OsString::from(".");

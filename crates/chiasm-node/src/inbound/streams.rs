@@ -17,6 +17,10 @@ use crate::token::{Source, token};
 /// How often silent streams are looked for while there are any.
 const SWEEP: Duration = Duration::from_secs(1);
 
+/// What a stream moves at once, and how long it then rests, where it has to be slow.
+const TRICKLE_BYTES: usize = 1024;
+const TRICKLE_PAUSE: Duration = Duration::from_millis(200);
+
 #[derive(Debug)]
 struct Stream {
     socket: OwnedFd,
@@ -30,16 +34,19 @@ pub(super) struct Streams {
     open: BTreeMap<u64, Stream>,
     limits: NodeLimits,
     next_sweep: Nanos,
+    /// Streams trickle, for tests of slow producers: when they may move again.
+    slow: Option<Nanos>,
     /// Peers whose stream has closed since the owner looked.
     closed: Vec<SocketAddr>,
 }
 
 impl Streams {
-    pub(super) fn new(limits: &NodeLimits) -> Self {
+    pub(super) fn new(limits: &NodeLimits, slow: bool) -> Self {
         Self {
             open: BTreeMap::new(),
             limits: limits.clone(),
             next_sweep: Nanos::NEVER,
+            slow: slow.then_some(Nanos::NEVER),
             closed: Vec::new(),
         }
     }
@@ -50,7 +57,10 @@ impl Streams {
 
     /// Takes over a connection whose first byte says that it is a stream.
     pub(super) fn add(&mut self, now: Nanos, id: u64, socket: OwnedFd, peer: SocketAddr) {
-        let serve = ServeStream::new(now);
+        let mut serve = ServeStream::new(now);
+        if self.slow.is_some() {
+            serve.limit_slice(TRICKLE_BYTES);
+        }
         self.open.insert(id, Stream { socket, peer, interest: Interest::READ, serve });
         self.next_sweep = self.next_sweep.min(now.after(SWEEP));
     }
@@ -63,7 +73,11 @@ impl Streams {
             Progress::Closed(reason) => self.close(now, id, &reason, shared),
             Progress::Blocked | Progress::Yielded => {
                 let (read, write) = (stream.serve.wants_read(), stream.serve.wants_write());
-                let interest = Interest { read, write };
+                let mut interest = Interest { read, write };
+                if let Some(resume) = &mut self.slow {
+                    interest = Interest { read: false, write: false };
+                    *resume = (*resume).min(now.after(TRICKLE_PAUSE));
+                }
                 if stream.interest != interest
                     && poller.modify(&stream.socket, token(Source::Inbound, id), interest).is_ok()
                 {
@@ -94,7 +108,15 @@ impl Streams {
     }
 
     /// Closes the streams that have moved nothing for too long.
-    pub(super) fn handle_timeout(&mut self, now: Nanos, shared: &Shared) {
+    pub(super) fn handle_timeout(&mut self, now: Nanos, shared: &Shared, poller: &Poller) {
+        if let Some(resume) = &mut self.slow
+            && now >= *resume
+        {
+            *resume = Nanos::NEVER;
+            for id in self.those(|_| true) {
+                self.ready(now, id, shared, poller);
+            }
+        }
         if now < self.next_sweep {
             return;
         }
@@ -110,7 +132,7 @@ impl Streams {
     }
 
     pub(super) fn poll_timeout(&self) -> Nanos {
-        self.next_sweep
+        self.next_sweep.min(self.slow.unwrap_or(Nanos::NEVER))
     }
 
     fn those(&self, wanted: impl Fn(&Stream) -> bool) -> Vec<u64> {
