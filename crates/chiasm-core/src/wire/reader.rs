@@ -80,6 +80,7 @@ impl<'a> Reader<'a> {
     }
 
     /// An integer that is not negative.
+    #[inline]
     pub(super) fn uint(&mut self, path: FieldPath) -> Result<u64, DecodeError> {
         // Descriptors of large regions are millions of these three forms.
         match self.rest.split_first() {
@@ -137,7 +138,16 @@ impl<'a> Reader<'a> {
     }
 
     /// The length of an array; at least one byte per element follows.
+    #[inline]
     pub(super) fn array(&mut self, path: FieldPath) -> Result<usize, DecodeError> {
+        // The head of every descriptor row.
+        if let Some((&marker @ 0x90..=0x9f, rest)) = self.rest.split_first() {
+            let count = usize::from(marker & 0x0f);
+            if count <= rest.len() {
+                self.rest = rest;
+                return Ok(count);
+            }
+        }
         let at = self.place(path);
         match self.item(path)? {
             Item::Array(count) => Ok(count),

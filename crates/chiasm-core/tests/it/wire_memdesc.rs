@@ -7,6 +7,8 @@ use chiasm_core::wire::{
 use proptest::prelude::*;
 use rstest::rstest;
 
+use crate::wire_vectors;
+
 fn list(rows: &[[u64; 3]]) -> Vec<u8> {
     let row = |[addr, len, device_id]: &[u64; 3]| DescriptorRow {
         addr: *addr,
@@ -23,6 +25,7 @@ fn list(rows: &[[u64; 3]]) -> Vec<u8> {
 #[case::other_length(&[[8, 8, 0], [16, 7, 0]], MemDescError::NotUniform { row: 1 })]
 #[case::other_device(&[[8, 8, 0], [16, 8, 1]], MemDescError::NotUniform { row: 1 })]
 #[case::gap(&[[8, 8, 0], [16, 8, 0], [25, 8, 0]], MemDescError::NotProgression { row: 2 })]
+#[case::too_near(&[[8, 8, 0], [24, 8, 0], [32, 8, 0]], MemDescError::NotProgression { row: 2 })]
 #[case::descending(&[[16, 8, 0], [8, 8, 0]], MemDescError::NotProgression { row: 1 })]
 #[case::repeated(&[[8, 8, 0], [8, 8, 0]], MemDescError::NotProgression { row: 1 })]
 #[case::overlap(&[[8, 8, 0], [15, 8, 0]], MemDescError::Overlap { len: 8, stride: 7 })]
@@ -76,6 +79,20 @@ fn a_list_that_ends_early_is_refused_at_its_row() {
     bytes.pop();
     let error = decode_progression(&bytes, 2).unwrap_err();
     assert_eq!(error.to_string(), "at $[1], byte 6: the message ends inside this value");
+}
+
+#[rstest]
+#[case::two("9192070a", "at $[0], byte 1: 2 elements, allowed: exactly 3")]
+#[case::four("91940708090a", "at $[0], byte 1: 4 elements, allowed: exactly 3")]
+#[case::four_that_look_like_two_rows(
+    "92940708099307080a",
+    "at $[0], byte 1: 4 elements, allowed: exactly 3"
+)]
+fn a_row_has_three_elements(#[case] hex: &str, #[case] message: &str) {
+    let bytes = wire_vectors::from_hex(hex);
+    assert_eq!(decode_progression(&bytes, 2).unwrap_err().to_string(), message);
+    let first = decode_rows(&bytes).unwrap().next().unwrap();
+    assert_eq!(first.unwrap_err().to_string(), message);
 }
 
 proptest! {
