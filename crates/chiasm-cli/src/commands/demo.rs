@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use self::process::{Producer, fetch};
 use self::report::{Line, Report};
 use super::progress;
+use super::stop::StopSignal;
 use crate::exit::Failure;
 
 /// Move encoder outputs between processes of this machine and show what became of each.
@@ -34,27 +35,37 @@ pub(crate) struct DemoCommand {}
 
 /// Runs the command.
 pub(crate) fn run(_: &DemoCommand, json: bool) -> Result<(), Failure> {
-    let report = demonstrate().map_err(Failure::Work)?;
+    let stop = StopSignal::install()?;
+    let report = demonstrate(&stop).map_err(Failure::Work)?;
     let text = if json { report.to_json() } else { report.to_table() };
     writeln!(std::io::stdout(), "{text}").map_err(Failure::work)?;
     if report.as_expected() { Ok(()) } else { Err(Failure::Reported) }
 }
 
-fn demonstrate() -> anyhow::Result<Report> {
+/// Looks for a signal between its steps, so that processes and files are gone when it ends.
+fn demonstrate(stop: &StopSignal) -> anyhow::Result<Report> {
+    let go_on = || {
+        ensure!(!stop.came(), "stopped by a signal");
+        Ok(())
+    };
     let directory = tempfile::Builder::new().prefix("chiasm-demo-").tempdir()?;
     let directory = directory.path();
     let store = directory.join("store");
     let bar = progress::bar(data::total_bytes(), "generating");
     let encodings = data::write(&store, &bar)?;
     bar.finish_and_clear();
+    go_on()?;
 
     let producer = Producer::start(&store, &directory.join("params.json"))?;
     let mut report = Report::new(&producer.endpoint);
     let spinner = progress::spinner("moving encodings to the other process");
     report.lines.extend(approved(directory, &producer, &encodings)?);
+    go_on()?;
     spinner.set_message("asking for what must not, or cannot, be read");
     report.lines.push(unapproved(directory, &producer, &encodings[0])?);
+    go_on()?;
     report.lines.push(missing(directory, &producer, &encodings[0])?);
+    go_on()?;
     let endpoint = producer.stop()?;
     report.lines.push(down(directory, &endpoint, &encodings[0])?);
     spinner.finish_and_clear();

@@ -11,8 +11,9 @@ use signal_hook::iterator::Signals;
 
 use crate::exit::Failure;
 
-/// Whether SIGINT, SIGTERM or SIGHUP has come. A second one ends the process at once; what it leaves
-/// behind is removed by the next start.
+/// Whether SIGINT, SIGTERM or SIGHUP has come. Terminals that close and service managers send several
+/// in a row, so only a SIGINT after another signal ends the process at once: a person is impatient.
+/// What that leaves behind is removed by the next start.
 #[derive(Debug)]
 pub(crate) struct StopSignal {
     came: Arc<AtomicBool>,
@@ -23,10 +24,9 @@ impl StopSignal {
     /// Takes the signals over. Call it before anything is made that has to be removed again.
     pub(crate) fn install() -> Result<Self, Failure> {
         let came = Arc::new(AtomicBool::new(false));
+        // The order matters: the first signal finds the flag unset, the second one set.
+        flag::register_conditional_shutdown(SIGINT, 1, Arc::clone(&came)).map_err(Failure::work)?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // The order matters: the first signal finds the flag unset, the second one set.
-            flag::register_conditional_shutdown(signal, 1, Arc::clone(&came))
-                .map_err(Failure::work)?;
             flag::register(signal, Arc::clone(&came)).map_err(Failure::work)?;
         }
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::work)?;
