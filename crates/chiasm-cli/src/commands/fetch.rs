@@ -7,11 +7,12 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
-use chiasm_core::allowlist::Allowlist;
-use chiasm_core::announcement::{Announcement, Params, ParamsLimits, parse_params_text};
+use anyhow::{Context as _, anyhow, bail, ensure};
+use chiasm_core::allowlist::{Allowlist, Verdict};
+use chiasm_core::announcement::{
+    Announcement, Expectation, Params, ParamsLimits, parse_params_text,
+};
 use chiasm_core::byte_size::ByteSize;
-use chiasm_core::dtype::Dtype;
 use chiasm_core::plane::{Plane, PlaneList};
 use chiasm_node::{Node, NodeConfig};
 use clap::Args;
@@ -91,7 +92,7 @@ pub(crate) fn run(command: &FetchCommand, json: bool) -> Result<(), Failure> {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         Failure::input(anyhow!("{}", problems.join("\n       ")))
     })?;
-    let node = Node::start(&plan.config).map_err(Failure::work)?;
+    let node = Node::start(&plan.config)?;
     let mut fetching = Fetching::new(&node, &store, &plan);
     fetching.run(&stop)?;
     let report = fetching.into_report();
@@ -106,20 +107,20 @@ pub(crate) fn run(command: &FetchCommand, json: bool) -> Result<(), Failure> {
 struct Plan {
     config: NodeConfig,
     params: Params,
-    dtype: Option<Dtype>,
+    expected: Expectation,
     local: Vec<String>,
 }
 
 impl Plan {
     fn of(command: &FetchCommand) -> anyhow::Result<Self> {
-        let identity = command.identity.identity().map_err(Failure::into_reason)?;
+        let identity = command.identity.identity()?;
         let allowed = Allowlist::parse(command.allow.iter().map(String::as_str));
         let allowed = allowed.map_err(|problems| {
             let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
             anyhow!("--allow: {}", problems.join("\n       "))
         })?;
         let planes = planes(&command.planes)?;
-        let dtype = dtype(command.identity.dtype.as_deref())?;
+        let dtype = command.identity.dtype()?;
         let limits = ParamsLimits::default();
         let text = read_text(&command.params, limits.max_text_bytes)?;
         let params = parse_params_text(&text, &limits)
@@ -131,36 +132,46 @@ impl Plan {
                 params.refused_keys.len()
             );
         }
-        if command.budget.is_zero() {
-            bail!("--budget 0: an encoding needs some time");
+        for (flag, time) in [("--budget", command.budget), ("--ack-timeout", command.ack_timeout)] {
+            ensure!(!time.is_zero(), "{flag} 0: nothing can be read in no time");
         }
         let mut config = NodeConfig::new(0);
+        let expected = Expectation {
+            rows: None,
+            width: None,
+            dtype,
+            block_size_bytes: identity.block_size_bytes,
+            // Whether it fits is admission's to say, after the allowlist.
+            region_blocks: u32::MAX,
+        };
         config.region_bytes = match command.region {
             Some(ByteSize(bytes)) => bytes,
-            None => default_region_bytes(&params, &allowed, identity.block_size_bytes),
+            None => default_region_bytes(&params, &allowed, &expected),
         };
         config.identity = identity;
         config.allowed = allowed;
         config.planes = planes;
         config.wait_budget = command.budget;
         config.ack_timeout = command.ack_timeout;
-        Ok(Self { config, params, dtype, local: command.local.clone() })
+        Ok(Self { config, params, expected, local: command.local.clone() })
     }
 }
 
 /// Room for everything that will be read. Sizes come from outside, so they make no region larger than
-/// [`MAX_DEFAULT_REGION_BYTES`], and those of producers that are not approved count for nothing.
-fn default_region_bytes(params: &Params, allowed: &Allowlist, block: u64) -> u64 {
+/// [`MAX_DEFAULT_REGION_BYTES`], and those of announcements that are not valid or not approved count
+/// for nothing.
+fn default_region_bytes(params: &Params, allowed: &Allowlist, expected: &Expectation) -> u64 {
     let sizes = params.items.iter().filter_map(|(_, announcement)| match announcement {
         Ok(Announcement::Remote(remote))
-            if allowed.check(&remote.source) == chiasm_core::allowlist::Verdict::Allowed =>
+            if remote.check(expected).is_ok()
+                && allowed.check(&remote.source) == Verdict::Allowed =>
         {
             Some(remote.size_bytes)
         }
         _ => None,
     });
-    let sum = sizes.fold(0_u64, u64::saturating_add);
-    sum.next_multiple_of(block).clamp(block, MAX_DEFAULT_REGION_BYTES.max(block))
+    let sum = sizes.fold(0_u64, u64::saturating_add).min(MAX_DEFAULT_REGION_BYTES);
+    sum.max(expected.block_size_bytes)
 }
 
 /// The planes of the list that exist here. One that does not is passed over with a warning.
@@ -182,26 +193,20 @@ fn planes(list: &str) -> anyhow::Result<PlaneList> {
     Ok(planes)
 }
 
-fn dtype(name: Option<&str>) -> anyhow::Result<Option<Dtype>> {
-    let Some(name) = name else { return Ok(None) };
-    let dtype = Dtype::from_name(name).with_context(|| {
-        let names: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
-        format!("--dtype: {name:?} is none of {}", names.join(", "))
-    })?;
-    Ok(Some(dtype))
-}
-
 /// Reads no more than `limit` bytes and one: the one shows that there were more.
 fn read_text(path: &Path, limit: usize) -> anyhow::Result<String> {
     let name = || format!("--params {}", path.display());
-    let mut text = String::new();
-    let limit = limit as u64 + 1;
+    let mut text = Vec::new();
+    let most = limit as u64 + 1;
     let read = if path == Path::new("-") {
-        std::io::stdin().lock().take(limit).read_to_string(&mut text)
+        std::io::stdin().lock().take(most).read_to_end(&mut text)
     } else {
         let file = std::fs::File::open(path).with_context(name)?;
-        file.take(limit).read_to_string(&mut text)
+        file.take(most).read_to_end(&mut text)
     };
     read.with_context(name)?;
-    Ok(text)
+    if text.len() > limit {
+        bail!("{}: more than the limit of {limit} bytes", name());
+    }
+    String::from_utf8(text).with_context(name)
 }

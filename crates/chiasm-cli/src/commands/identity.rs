@@ -1,9 +1,9 @@
 //! The flags by which a command says what it is to its peers.
 
+use anyhow::{Context as _, ensure};
+use chiasm_core::dtype::Dtype;
 use chiasm_core::identity::{DEFAULT_BLOCK_SIZE_BYTES, Identity};
 use clap::Args;
-
-use crate::exit::Failure;
 
 /// What peers must agree on. Without any of these flags `chiasm produce` and `chiasm fetch` meet each
 /// other; with them they meet a vLLM of the same version, model, dtype and row size.
@@ -20,7 +20,7 @@ pub(crate) struct IdentityArguments {
 
     /// Element type of the model, for example bfloat16.
     #[arg(long, value_name = "DTYPE")]
-    pub(crate) dtype: Option<String>,
+    dtype: Option<String>,
 
     /// Bytes of one block: one row of the model's embeddings (width x element size) in a vLLM.
     #[arg(long, value_name = "BYTES")]
@@ -32,17 +32,25 @@ pub(crate) struct IdentityArguments {
 }
 
 impl IdentityArguments {
+    /// The element type that was named, if any.
+    pub(crate) fn dtype(&self) -> anyhow::Result<Option<Dtype>> {
+        let Some(name) = &self.dtype else { return Ok(None) };
+        let dtype = Dtype::from_name(name).with_context(|| {
+            let names: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
+            format!("--dtype {name:?} is none of {}", names.join(", "))
+        })?;
+        Ok(Some(dtype))
+    }
+
     /// The identity that the flags describe, or what is wrong with them.
-    pub(crate) fn identity(&self) -> Result<Identity, Failure> {
+    pub(crate) fn identity(&self) -> anyhow::Result<Identity> {
         let block = self.block.unwrap_or(DEFAULT_BLOCK_SIZE_BYTES);
-        if block == 0 {
-            return Err(Failure::input(anyhow::anyhow!("--block is 0, at least 1 byte is needed")));
-        }
+        ensure!(block > 0, "--block is 0, at least 1 byte is needed");
         let default = Identity::default();
         let engine = self.model.is_some() || self.engine_version.is_some();
-        let dtype = match (&self.dtype, engine) {
+        let dtype = match (self.dtype()?, engine) {
             // Upstream hashes torch's name with its prefix.
-            (Some(dtype), true) => format!("torch.{}", dtype.trim_start_matches("torch.")),
+            (Some(dtype), true) => format!("torch.{dtype}"),
             _ => default.dtype.clone(),
         };
         let model = self.model.as_deref().unwrap_or(&default.model);
@@ -50,11 +58,10 @@ impl IdentityArguments {
         let mut identity = Identity::new(version, model, &dtype, block);
         if let Some(hash) = &self.compat_hash {
             let hexadecimal = hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-            if hash.len() != 64 || !hexadecimal {
-                return Err(Failure::input(anyhow::anyhow!(
-                    "--compat-hash {hash:?} is not 64 hexadecimal digits"
-                )));
-            }
+            ensure!(
+                hash.len() == 64 && hexadecimal,
+                "--compat-hash {hash:?} is not 64 hexadecimal digits"
+            );
             identity.compat_hash = hash.to_ascii_lowercase();
         }
         Ok(identity)

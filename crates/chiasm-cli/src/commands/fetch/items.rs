@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use chiasm_core::admission::{Decision, Item};
-use chiasm_core::announcement::{Announcement, Expectation, RemoteAnnouncement};
+use chiasm_core::announcement::{Announcement, RemoteAnnouncement};
 use chiasm_core::mm_hash::MmHash;
 use chiasm_node::{Loaded, Node};
 use indicatif::ProgressBar;
@@ -94,7 +94,7 @@ impl<'a> Fetching<'a> {
                 1,
                 self.plan.local.iter().any(|local| local == hash.as_str()),
                 Some(announcement),
-                &self.expectation(),
+                &self.plan.expected,
             );
             match self.node.track(hash.as_str(), vec![item]) {
                 Ok(()) => self.running.push(index),
@@ -104,18 +104,6 @@ impl<'a> Fetching<'a> {
                     self.outcomes[index] = Some(outcome);
                 }
             }
-        }
-    }
-
-    fn expectation(&self) -> Expectation {
-        let block = self.plan.config.identity.block_size_bytes;
-        Expectation {
-            rows: None,
-            width: None,
-            dtype: self.plan.dtype,
-            block_size_bytes: block,
-            // Whether it fits is admission's to say, after the allowlist.
-            region_blocks: u32::MAX,
         }
     }
 
@@ -149,11 +137,12 @@ impl<'a> Fetching<'a> {
             return Ok(Outcome::not_announced(hash));
         };
         let meta = *loaded.meta();
-        if let Some(dtype) = meta.dtype.or(self.plan.dtype) {
-            let mut file = self.store.begin(hash, dtype, meta.rows, meta.width)?;
-            copy(&loaded, &mut file).with_context(|| format!("writing {}", hash.short()))?;
-            file.finish()?;
-        }
+        let dtype = meta.dtype.or(self.plan.expected.dtype).with_context(|| {
+            format!("{}: the producer does not say its element type, give --dtype", hash.short())
+        })?;
+        let mut file = self.store.begin(hash, dtype, meta.rows, meta.width)?;
+        copy(&loaded, &mut file).with_context(|| format!("writing {}", hash.short()))?;
+        file.finish()?;
         let seen = self.node.report(hash.as_str(), |item| (item.plane, item.waited, item.attempts));
         let (plane, waited, attempts) = seen.first().copied().unwrap_or_default();
         Ok(Outcome::fetched(hash, meta, plane, waited, attempts))
