@@ -24,6 +24,15 @@ pub enum Gate {
     Open,
 }
 
+/// A breaker opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Opened {
+    /// Until the next probe.
+    pub(super) pause: Duration,
+    /// Not after a probe that failed.
+    pub(super) first: bool,
+}
+
 #[derive(Debug)]
 enum State {
     Closed { failures: u32 },
@@ -93,8 +102,8 @@ impl Breakers {
         known.is_some_and(|breaker| !matches!(breaker.state, State::Closed { .. }))
     }
 
-    /// `read`, started at `started`, failed in a way that speaks against its producer. Gives the pause
-    /// if that opens the breaker.
+    /// `read`, started at `started`, failed in a way that speaks against its producer. Says whether
+    /// that opens the breaker.
     pub(super) fn failed(
         &mut self,
         now: Nanos,
@@ -102,7 +111,7 @@ impl Breakers {
         (read, started): (ReadId, Nanos),
         signal: Signal,
         backoff: &mut Backoff,
-    ) -> Option<Duration> {
+    ) -> Option<Opened> {
         let known = self.by_source.get(source);
         let (failures, pauses) = match known.map(|breaker| &breaker.state) {
             None => (0, 0),
@@ -110,7 +119,7 @@ impl Breakers {
             Some(State::HalfOpen { probe }) if *probe != read => return None,
             Some(State::HalfOpen { .. }) => (self.failures, known?.pauses),
             Some(State::Closed { failures }) => {
-                let one_outage = signal == Signal::Down && started < known?.failed;
+                let one_outage = signal == Signal::Down && started <= known?.failed;
                 (if one_outage { failures.saturating_sub(1) } else { *failures }, 0)
             }
         };
@@ -126,7 +135,7 @@ impl Breakers {
             Breaker { state: State::Closed { failures }, pauses, failed: now, timer }
         };
         self.remember(source, breaker);
-        opens.then_some(pause)
+        opens.then_some(Opened { pause, first: pauses == 0 })
     }
 
     /// The one that failed last stands last, so the first is the one to forget.
@@ -136,6 +145,11 @@ impl Breakers {
             self.by_source.shift_remove_index(0);
         }
         self.by_source.insert(source.clone(), breaker);
+    }
+
+    /// When the owner's timer for the next probe of `source` was set for. It may have fired.
+    pub(super) fn timer(&self, source: &Endpoint) -> Option<Nanos> {
+        self.by_source.get(source).and_then(|breaker| breaker.timer)
     }
 
     /// The owner has set its timer for the next probe of `source`; gives the one it had set before.
@@ -181,9 +195,10 @@ mod tests {
         assert!(!breakers.answered(&producer), "it was closed");
         assert_eq!(down(&mut breakers, at(14), at(13)), None, "and counts from none again");
         assert_eq!(down(&mut breakers, at(16), at(15)), None);
-        let pause = down(&mut breakers, at(18), at(17)).expect("the third in a row opens it");
+        let opened = down(&mut breakers, at(18), at(17)).expect("the third in a row opens it");
         assert_eq!(breakers.gate(at(18), &producer), Gate::Open);
-        assert_eq!(breakers.gate(at(18).after(pause), &producer), Gate::ProbeDue);
+        assert!(opened.first);
+        assert_eq!(breakers.gate(at(18).after(opened.pause), &producer), Gate::ProbeDue);
         assert_eq!(breakers.gate(at(18), &source(2)), Gate::Closed, "of this producer only");
         assert!(breakers.answered(&producer));
         assert_eq!(breakers.gate(at(18), &producer), Gate::Closed);
@@ -195,8 +210,8 @@ mod tests {
         let (mut breakers, mut backoff) = breakers(4);
         let producer = source(1);
         let attempt = (ReadId(1), at(1));
-        let pause = breakers.failed(at(4), &producer, attempt, Signal::Unreachable, &mut backoff);
-        assert!(pause.is_some_and(|pause| pause <= SECOND));
+        let opened = breakers.failed(at(4), &producer, attempt, Signal::Unreachable, &mut backoff);
+        assert!(opened.is_some_and(|opened| opened.pause <= SECOND && opened.first));
         breakers.probe(&producer, ReadId(2));
         assert_eq!(breakers.gate(at(60), &producer), Gate::Open, "one probe at a time");
         let stray = breakers.failed(at(60), &producer, attempt, Signal::Down, &mut backoff);
@@ -206,25 +221,25 @@ mod tests {
         assert_eq!(breakers.gate(at(60), &producer), Gate::ProbeDue);
         breakers.probe(&producer, ReadId(3));
         let probe = (ReadId(3), at(60));
-        let longer = breakers.failed(at(60), &producer, probe, Signal::Down, &mut backoff);
-        assert!(longer.is_some_and(|pause| pause >= SECOND), "twice as long, less jitter");
+        let again = breakers.failed(at(60), &producer, probe, Signal::Down, &mut backoff);
+        let longer = again.is_some_and(|opened| opened.pause >= SECOND && !opened.first);
+        assert!(longer, "twice as long, less jitter");
     }
 
     #[test]
     fn the_table_is_bounded_and_forgets_what_failed_longest_ago() {
         let (mut breakers, mut backoff) = breakers(2);
-        for port in [1, 2, 1, 3] {
-            let attempt = (ReadId(1), at(1));
-            breakers.failed(at(4), &source(port), attempt, Signal::Unreachable, &mut backoff);
-            breakers.answered(&source(1));
-            breakers.failed(at(4), &source(port), attempt, Signal::Unreachable, &mut backoff);
-        }
-        assert_eq!(breakers.iter().count(), 2);
-        assert_eq!(breakers.gate(at(4), &source(3)), Gate::Open);
-        for port in 10..2000 {
+        let mut fails = |breakers: &mut Breakers, port| {
             let attempt = (ReadId(1), at(1));
             breakers.failed(at(4), &source(port), attempt, Signal::Misbehaves, &mut backoff);
+            assert!(breakers.iter().count() <= 2);
+        };
+        for port in [1, 2, 1, 3] {
+            fails(&mut breakers, port);
         }
-        assert_eq!(breakers.iter().count(), 2);
+        assert_eq!(breakers.iter().collect::<Vec<_>>(), [&source(1), &source(3)]);
+        for port in 10..2000 {
+            fails(&mut breakers, port);
+        }
     }
 }

@@ -30,8 +30,8 @@ impl Admission {
         request.is_none_or(|request| request.decision == Decision::Unavailable)
     }
 
-    /// Blueprint section 6, first lines: computed, local hit and no announcement are ready; what is
-    /// refused or invalid is settled; the rest waits.
+    /// Computed, local hit and no announcement are ready; what is refused or invalid is settled; the
+    /// rest waits.
     fn look_at(&mut self, at: ItemRef, call: &mut Call<'_>) {
         let Some(request) = self.requests.get(at.request) else { return };
         let Some(tracked) = self.requests.item(at) else { return };
@@ -61,7 +61,10 @@ impl Admission {
         }
         let joined = tracked.read.is_some();
         match &tracked.item.offer {
-            Offer::None => {}
+            Offer::None if tracked.item.local_input => {}
+            Offer::None if save_pending => self.await_it(at, None, call),
+            // An engine that ran it all the same would end in an assertion.
+            Offer::None => self.resolve(at, Trouble::Terminal, Reason::NowhereToBeHad, call),
             Offer::Invalid(error) => {
                 let reason = Reason::Invalid(error.clone());
                 self.resolve(at, Trouble::Terminal, reason, call);
@@ -93,17 +96,21 @@ impl Admission {
     }
 
     /// A request whose items are together larger than the region is not kept waiting for what cannot
-    /// come: of its missing items the largest that the engine can encode fall back, and if that is not
-    /// enough it fails.
+    /// come: it does without entries that it could use but need not, then the largest of its missing
+    /// items that the engine can encode fall back, and if that is not enough it fails.
     fn fall_back_until_it_fits(&mut self, key: RequestKey, call: &mut Call<'_>) {
         let region = call.cache.usage().total;
         loop {
             let Some(request) = self.requests.get(key) else { return };
             let mut needed = 0_u64;
             let mut largest: Option<(bool, u32, ItemRef)> = None;
+            let mut spare: Option<ItemRef> = None;
             for (index, tracked) in request.items.iter().enumerate() {
                 if let Some(entry) = tracked.pin.and_then(|pin| call.cache.entry(pin)) {
                     needed += u64::from(entry.blocks());
+                    if tracked.may_be_encoded() {
+                        spare = key.item(index);
+                    }
                 } else if let Offer::Remote(wanted) = &tracked.item.offer
                     && tracked.waits()
                 {
@@ -116,6 +123,10 @@ impl Admission {
             let Some((_, _, at)) = largest else { return };
             if needed <= u64::from(region) {
                 return;
+            }
+            if let Some(at) = spare {
+                self.unpin(at, call);
+                continue;
             }
             let reason = Reason::NeverFits { needed, region };
             self.resolve(at, Trouble::Terminal, reason, call);

@@ -68,7 +68,7 @@ pub enum Event {
         /// In which way.
         reason: FailureReason,
     },
-    /// WARN: a producer is taken to be down.
+    /// WARN, once until it answers again: a producer is taken to be down.
     BreakerOpened {
         /// The producer.
         source: Endpoint,

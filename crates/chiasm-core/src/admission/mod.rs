@@ -83,7 +83,7 @@ pub enum Decision {
 pub struct Untracked {
     /// Which limit.
     pub reason: Reason,
-    /// [`Decision::Fallback`], for all of its items, if each has local input or no announcement; else
+    /// [`Decision::Fallback`], for all of its items, if each has local input; else
     /// [`Decision::Unavailable`], and its id is reported like any other.
     pub decision: Decision,
 }
@@ -159,7 +159,7 @@ impl Admission {
     ) -> Result<(), Untracked> {
         let known = self.requests.find(id);
         if let Some(reason) = self.over_limit(id, known, &items) {
-            let needs_us = items.iter().any(|item| !item.local_input && item.offer != Offer::None);
+            let needs_us = items.iter().any(|item| !item.local_input);
             let decision = match known {
                 None if !needs_us => Decision::Fallback,
                 _ => Decision::Unavailable,

@@ -60,7 +60,7 @@ impl Item {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Offer {
     /// There is no announcement, or one without an address: the engine encodes the item unless the
-    /// region holds it.
+    /// region holds it. If the engine cannot, the request fails.
     None,
     /// The announcement cannot be used.
     Invalid(AnnouncementError),

@@ -49,6 +49,9 @@ pub enum Reason {
         /// Blocks of the region.
         region: u32,
     },
+    /// There is no announcement, no entry and no local input: nothing can bring it.
+    #[error("it is not announced, not in the region, and there is no local input to encode")]
+    NowhereToBeHad,
     /// An entry of the hash that is in use has another form than the request needs. Both cannot be
     /// right, and the engine would take the entry for its own.
     #[error(
@@ -86,6 +89,7 @@ impl Reason {
             Self::BudgetSpent { .. } => "budget",
             Self::ProducerDown { .. } => "producer_down",
             Self::NeverFits { .. } => "never_fits",
+            Self::NowhereToBeHad => "not_announced",
             Self::OtherForm { .. } => "other_form",
             Self::TooMany { .. } => "too_many",
         }

@@ -67,7 +67,7 @@ impl Admission {
                     Verdict::Computed
                 } else if tracked.settled.is_some() {
                     Verdict::Fallback
-                } else if tracked.item.offer == Offer::None {
+                } else if tracked.item.offer == Offer::None && !tracked.waits() {
                     Verdict::NotAnnounced
                 } else {
                     Verdict::Waiting

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use slab::Slab;
 
 use super::reads::ReadId;
-use super::{Decision, Item, Reason};
+use super::{Decision, Item, Offer, Reason};
 use crate::cache::EntryKey;
 use crate::endpoint::Endpoint;
 use crate::mm_hash::MmHash;
@@ -79,6 +79,11 @@ impl TrackedItem {
             waited: Duration::ZERO,
             plane: None,
         }
+    }
+
+    /// The engine encodes it anyhow, if it is not in the region.
+    pub(super) fn may_be_encoded(&self) -> bool {
+        self.item.local_input && (self.settled.is_some() || self.item.offer == Offer::None)
     }
 
     pub(super) fn waits(&self) -> bool {

@@ -73,6 +73,9 @@ impl Admission {
                 self.room.unqueue(key);
                 for source in of_source.keys() {
                     self.wait_for_source(source, key);
+                    if self.breakers.gate(call.now, source) == Gate::ProbeDue {
+                        self.keep_probing(source, call.now);
+                    }
                 }
             } else {
                 self.room.queue(key);
@@ -153,6 +156,13 @@ impl Admission {
         }
     }
 
+    /// A probe is due and cannot be sent for want of room: somebody tries again later.
+    fn keep_probing(&mut self, source: &Endpoint, now: Nanos) {
+        if self.breakers.timer(source).is_none_or(|at| at <= now) {
+            self.arm_probe(source, now.after(self.config.cool_down.0));
+        }
+    }
+
     /// Sets the timer for the next probe of a producer, in place of any set before.
     pub(super) fn arm_probe(&mut self, source: &Endpoint, at: Nanos) {
         if let Some(before) = self.breakers.set_timer(source, at) {
@@ -161,13 +171,13 @@ impl Admission {
         self.timers.set(at, Timer::Probe(source.clone()));
     }
 
-    /// A breaker may be tried. Should nobody who waits be able to (for want of room, say), somebody
-    /// else gets the chance later.
+    /// A breaker may be tried. Should the first who waits be unable to, somebody else gets the chance
+    /// later.
     pub(super) fn on_probe_due(&mut self, source: &Endpoint, now: Nanos) {
         self.freed.insert(source.clone());
         let waited_for = self.reads.source(source).is_some_and(|state| !state.waiting.is_empty());
         if waited_for && self.breakers.gate(now, source) == Gate::ProbeDue {
-            self.arm_probe(source, now.after(self.config.cool_down.0));
+            self.keep_probing(source, now);
         }
     }
 }

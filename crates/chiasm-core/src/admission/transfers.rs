@@ -1,6 +1,6 @@
 //! What the consumer and the clock report, and what follows for those who wait.
 
-use super::breaker::Gate;
+use super::breaker::{Gate, Opened};
 use super::event::Event;
 use super::outcome::{Outcome, Signal, Trouble};
 use super::reads::{Phase, ReadId};
@@ -142,11 +142,13 @@ impl Admission {
             }
             Signal::Down | Signal::Unreachable | Signal::Misbehaves => {
                 let attempt = (id, started);
-                let pause = self.breakers.failed(now, source, attempt, signal, &mut self.backoff);
-                if let Some(pause) = pause {
+                let opened = self.breakers.failed(now, source, attempt, signal, &mut self.backoff);
+                if let Some(Opened { pause, first }) = opened {
                     self.arm_probe(source, now.after(pause));
-                    let (source, reason) = (source.clone(), reason.clone());
-                    self.events.push(Event::BreakerOpened { source, reason, pause });
+                    if first {
+                        let (source, reason) = (source.clone(), reason.clone());
+                        self.events.push(Event::BreakerOpened { source, reason, pause });
+                    }
                     return true;
                 }
             }

@@ -1,5 +1,6 @@
 //! The core's integration tests, one module per behaviour.
 
+mod admission;
 mod allowlist;
 mod announcement;
 mod cache;
