@@ -1,4 +1,4 @@
-//! `XferAck`: a producer answers one request.
+//! `XferAck`: a producer answers one request (PROTOCOL 12).
 
 use super::error::{Allowed, DecodeError, FieldPath};
 use super::extension::{self, AckExtension};

@@ -1,4 +1,5 @@
-//! The `chiasm` map: the one optional field in which two Chiasm nodes say more than upstream can.
+//! The `chiasm` map: the one optional field in which two Chiasm nodes say more than upstream can
+//! (PROTOCOL 40, 41).
 //!
 //! Upstream's decoders ignore it. Here every known key is checked and bounded, and a map that
 //! breaks its own rules refuses the whole message, since only our own peers send one. Unknown keys

@@ -1,4 +1,5 @@
-//! `mem_descriptor`: upstream's list of `[address, length, device]`, one row per block of a region.
+//! `mem_descriptor`: upstream's list of `[address, length, device]`, one row per block of a region
+//! (PROTOCOL 14).
 //!
 //! The list of a large region is 14 MB, so nothing here keeps anything per row: a region is blocks
 //! of one length at one stride, and a list that is not that is refused.

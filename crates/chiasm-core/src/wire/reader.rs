@@ -1,4 +1,5 @@
-//! Reads msgpack values one after another, as strict as msgspec and bounded besides.
+//! Reads msgpack values one after another, as strict as msgspec and bounded besides
+//! (PROTOCOL 15).
 //!
 //! It never recurses, never allocates and never trusts a length: a container's or a text's bytes
 //! are proven present before its length is handed on.

@@ -1,4 +1,4 @@
-//! `XferReq`: a consumer asks a producer for one entry.
+//! `XferReq`: a consumer asks a producer for one entry (PROTOCOL 11).
 
 use super::CONNECTOR_VERSION;
 use super::error::{DecodeError, FieldPath};

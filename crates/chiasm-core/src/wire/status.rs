@@ -1,4 +1,4 @@
-//! The producer's answer in one number.
+//! The producer's answer in one number (PROTOCOL 13).
 
 use std::fmt;
 

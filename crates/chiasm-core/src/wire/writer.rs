@@ -1,4 +1,4 @@
-//! Writes msgpack exactly as msgspec does: every value in its shortest form.
+//! Writes msgpack exactly as msgspec does: every value in its shortest form (PROTOCOL 10).
 
 /// Appends values to a buffer. It writes what it is told: bounds are the caller's part.
 pub(super) struct Writer(Vec<u8>);
