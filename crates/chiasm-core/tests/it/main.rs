@@ -6,6 +6,7 @@ mod announcement;
 mod cache;
 mod consumer;
 mod endpoint;
+mod exchange;
 mod identity;
 mod producer;
 mod wire_extension;
