@@ -70,11 +70,16 @@ pub(crate) fn create(options: &RegionOptions, means: &Means) -> Result<Region, R
 
 /// Make way for a region at `path`: nothing is there afterwards, or it is not ours to remove.
 fn clear(path: &Path) -> Result<(), RegionError> {
+    clear_by(path, || std::thread::sleep(Duration::from_millis(1)))
+}
+
+/// As [`clear`], with `wait` called before each new look at a file that is just being removed.
+fn clear_by(path: &Path, mut wait: impl FnMut()) -> Result<(), RegionError> {
     for _ in 0..BUSY_ATTEMPTS {
         match remove_if_dead(path)? {
             Removal::Absent | Removal::Removed => return Ok(()),
             Removal::Live => break,
-            Removal::Busy => std::thread::sleep(Duration::from_millis(1)),
+            Removal::Busy => wait(),
             Removal::Foreign(cause) => {
                 return Err(RegionError::Foreign { path: path.to_owned(), cause });
             }
@@ -289,5 +294,29 @@ mod tests {
         let means = Means { nameless: false, ..SYSTEM };
         drop(create(&options_for_test(dir.path()), &means).unwrap());
         assert_eq!(names(dir.path()).len(), 3);
+    }
+    #[test]
+    fn a_removal_by_another_is_waited_for_but_not_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let region = create(&options_for_test(dir.path()), &SYSTEM).unwrap();
+        let path = region.path().to_owned();
+        let kept = dir.path().join("kept");
+        std::fs::hard_link(&path, &kept).unwrap();
+        drop(region);
+        std::fs::rename(&kept, &path).unwrap();
+        let remover = std::fs::File::open(&path).unwrap();
+        fs::flock(&remover, FlockOperation::LockExclusive).unwrap();
+
+        let mut waits = 0;
+        let outcome = clear_by(&path, || waits += 1);
+        assert!(matches!(outcome, Err(RegionError::Live { .. })));
+        assert_eq!(waits, BUSY_ATTEMPTS);
+        assert!(path.exists());
+
+        // Another process is done with it, or has died at it.
+        let mut remover = Some(remover);
+        let outcome = clear_by(&path, || drop(remover.take()));
+        assert!(outcome.is_ok());
+        assert!(!path.exists());
     }
 }

@@ -24,10 +24,14 @@ pub(crate) enum Found {
 
 /// Open the file at `path` if it is this user's and alive, and hold its shared lock.
 pub(crate) fn open_live(path: &Path, access: Access) -> Result<Found, RegionError> {
-    let file = match open_ours(path, access).map_err(|e| RegionError::io("open", path, e))? {
-        Ok(file) => file,
-        Err(cause) => return Ok(Found::Foreign(cause)),
-    };
+    match open_ours(path, access).map_err(|error| RegionError::io("open", path, error))? {
+        Ok(file) => hold(file, path),
+        Err(cause) => Ok(Found::Foreign(cause)),
+    }
+}
+
+/// Hold the shared lock of this open file of ours, if `path` is its name and somebody uses it.
+pub(crate) fn hold(file: OwnedFd, path: &Path) -> Result<Found, RegionError> {
     // The exclusive lock is to be had exactly if nobody lives; it goes with the descriptor.
     if lock(&file, FlockOperation::NonBlockingLockExclusive, path)? {
         return Ok(Found::Dead);

@@ -65,11 +65,16 @@ pub(crate) fn remove_if_dead(path: &Path) -> Result<Removal, RegionError> {
         Err(error) => return Err(RegionError::io("open", path, error)),
     };
     // The content first: a foreign file is not even locked.
-    if let Some(cause) = foreign_content(&file, path)? {
-        return Ok(Removal::Foreign(cause));
+    match foreign_content(&file, path)? {
+        Some(cause) => Ok(Removal::Foreign(cause)),
+        None => remove_opened(&file, path),
     }
-    if !file::lock(&file, FlockOperation::NonBlockingLockExclusive, path)? {
-        let in_use = file::lock(&file, FlockOperation::NonBlockingLockShared, path)?;
+}
+
+/// Remove the name `path` of this open region of ours, if it is still its name and nobody uses it.
+fn remove_opened(file: &OwnedFd, path: &Path) -> Result<Removal, RegionError> {
+    if !file::lock(file, FlockOperation::NonBlockingLockExclusive, path)? {
+        let in_use = file::lock(file, FlockOperation::NonBlockingLockShared, path)?;
         return Ok(if in_use { Removal::Live } else { Removal::Busy });
     }
     // The lock is on the file that was opened. Its name may be another's by now: then that one has
@@ -96,4 +101,48 @@ fn foreign_content(file: &OwnedFd, path: &Path) -> Result<Option<ForeignCause>, 
         return Ok(None);
     }
     Ok(header::known_layout(&bytes).err().map(ForeignCause::Content))
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::options::RegionOptions;
+    use crate::region::Region;
+
+    #[test]
+    fn a_name_that_was_taken_anew_in_between_is_left_to_its_new_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = RegionOptions::new("chiasm-unit", 10, 1000);
+        options.dir = dir.path().to_owned();
+        // A dead one, opened by somebody who wants to remove it or to attach to it ...
+        let dead = Region::create(&options).unwrap();
+        let path = dead.path().to_owned();
+        let kept = dir.path().join("kept");
+        std::fs::hard_link(&path, &kept).unwrap();
+        drop(dead);
+        std::fs::rename(&kept, &path).unwrap();
+        let removing = file::open_ours(&path, Access::ReadOnly).unwrap().unwrap();
+        let attaching = file::open_ours(&path, Access::ReadOnly).unwrap().unwrap();
+        // ... is replaced before that one gets any further.
+        let live = Region::create(&options).unwrap();
+
+        assert_eq!(remove_opened(&removing, &path).unwrap(), Removal::Busy);
+        assert!(path.exists());
+        assert!(matches!(file::hold(attaching, &path).unwrap(), file::Found::Dead));
+        drop(live);
+    }
+
+    #[test]
+    fn a_file_that_lost_its_name_while_it_was_alive_is_not_attached_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = RegionOptions::new("chiasm-unit", 10, 1000);
+        options.dir = dir.path().to_owned();
+        let region = Region::create(&options).unwrap();
+        let path = region.path().to_owned();
+        let survivor = Region::attach(&path).unwrap();
+        let attaching = file::open_ours(&path, Access::ReadOnly).unwrap().unwrap();
+        drop(region);
+        assert!(matches!(file::hold(attaching, &path).unwrap(), file::Found::Dead));
+        drop(survivor);
+    }
 }

@@ -10,7 +10,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use chiasm_region::{LandedDigest, Region, RegionError, RegionOptions};
 
-use crate::support::{NAME, extent, options_for_test, pattern, traces};
+use crate::support::{NAME, extent, options_for_test, pattern, spawn, traces};
 
 const TASK: &str = "CHIASM_REGION_CHILD_TASK";
 const DIR: &str = "CHIASM_REGION_CHILD_DIR";
@@ -26,15 +26,15 @@ pub(crate) struct Child {
 impl Child {
     /// Start a child with `task` in `dir` and wait until it has spoken.
     pub(crate) fn run(task: &str, dir: &Path) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
             .args(["child::entry", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
             .env(TASK, task)
             .env(DIR, dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+            .stderr(Stdio::null());
+        let mut process = spawn(&mut command);
         let lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
         // The harness may print in front of it on the same line.
         let said = lines

@@ -10,7 +10,7 @@ use rstest::rstest;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::child::Child;
-use crate::support::{NAME, options_for_test, region_for_test, traces};
+use crate::support::{NAME, no_spawns, options_for_test, region_for_test, spawn, traces};
 
 /// The bytes of a region that nobody uses.
 fn dead_region(dir: &Path) -> PathBuf {
@@ -80,7 +80,7 @@ fn a_directory_is_left_alone() {
 #[test]
 fn a_pipe_is_neither_opened_nor_waited_for() {
     let dir = tempfile::tempdir().unwrap();
-    let made = Command::new("mkfifo").arg(dir.path().join(NAME)).status().unwrap();
+    let made = spawn(Command::new("mkfifo").arg(dir.path().join(NAME))).wait().unwrap();
     assert!(made.success());
     assert_foreign(dir.path(), ForeignCause::NotRegular);
 }
@@ -140,6 +140,7 @@ fn a_region_of_an_unknown_layout_is_left_alone() {
 fn a_file_of_the_wrong_size_is_never_mapped(#[case] file_bytes: u64) {
     let dir = tempfile::tempdir().unwrap();
     let path = dead_region(dir.path());
+    let alone = no_spawns();
     let file = File::options().write(true).open(&path).unwrap();
     file.set_len(file_bytes).unwrap();
     let before = traces(dir.path());
@@ -154,6 +155,7 @@ fn a_file_of_the_wrong_size_is_never_mapped(#[case] file_bytes: u64) {
     assert_eq!(seen, file_bytes);
     assert_eq!(traces(dir.path()), before);
     drop(file);
+    drop(alone);
     // ... and dead, it is a dead region like any other.
     drop(Region::create(&options_for_test(dir.path())).unwrap());
     assert!(!path.exists());

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use chiasm_region::{Region, RegionError, RegionOptions};
 
-use crate::support::{extent, options_for_test, pattern, traces};
+use crate::support::{extent, no_spawns, options_for_test, pattern, spawn, traces};
 
 /// A `tmpfs` of its own. Without the right to mount one, these tests fail: CI runs as root.
 struct Tmpfs(tempfile::TempDir);
@@ -13,11 +13,9 @@ struct Tmpfs(tempfile::TempDir);
 impl Tmpfs {
     fn mount(mount_options: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", mount_options, "tmpfs"])
-            .arg(dir.path())
-            .status()
-            .unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", mount_options, "tmpfs"]).arg(dir.path());
+        let mounted = spawn(&mut mount).wait().unwrap();
         assert!(mounted.success(), "mounting a tmpfs needs root");
         Self(dir)
     }
@@ -29,7 +27,7 @@ impl Tmpfs {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg("-l").arg(self.path()).status().unwrap();
+        let unmounted = spawn(Command::new("umount").arg("-l").arg(self.path())).wait().unwrap();
         assert!(unmounted.success());
     }
 }
@@ -72,6 +70,7 @@ fn what_just_fits_can_be_used_to_the_last_byte() {
     assert!(matches!(Region::create(&one_more), Err(RegionError::NoSpace { .. })));
 
     let options = options_of_size(tmpfs.path(), free);
+    let alone = no_spawns();
     let region = Region::create(&options).unwrap();
     assert_eq!(free_bytes(tmpfs.path()), 0);
     let bytes = pattern(options.blocks as usize * 4096);
@@ -81,6 +80,7 @@ fn what_just_fits_can_be_used_to_the_last_byte() {
     assert!(seen == bytes);
     drop(region);
     assert_eq!(free_bytes(tmpfs.path()), free);
+    drop(alone);
 }
 
 #[test]

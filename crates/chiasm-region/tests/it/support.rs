@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::{RwLock, RwLockReadGuard};
 
 use chiasm_core::extent::Extent;
 use chiasm_region::{Region, RegionOptions};
@@ -43,4 +45,20 @@ pub(crate) fn traces(dir: &Path) -> BTreeSet<String> {
     let maps = fs::read_to_string("/proc/self/maps").expect("/proc");
     let mappings = maps.lines().filter(|line| line.contains(dir)).map(|m| format!("mapping {m}"));
     names.chain(descriptors).chain(mappings).collect()
+}
+
+/// Between its fork and its exec, a new process holds every open file of this one, and so every
+/// lock. A test that needs a lock to be gone with its last descriptor must not meet that moment in
+/// another test's thread.
+static SPAWNING: RwLock<()> = RwLock::new(());
+
+/// Start a process; done with it when the new program runs.
+pub(crate) fn spawn(command: &mut Command) -> Child {
+    let _alone = SPAWNING.write();
+    command.spawn().expect("the program is installed")
+}
+
+/// No process is started while the guard lives.
+pub(crate) fn no_spawns() -> RwLockReadGuard<'static, ()> {
+    SPAWNING.read().expect("no spawn panics")
 }
