@@ -68,7 +68,7 @@ impl std::str::FromStr for ByteSize {
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-        let exact = units.into_iter().find(|(_, unit)| self.0 != 0 && self.0 % unit == 0);
+        let exact = units.into_iter().find(|(_, unit)| self.0 != 0 && self.0.is_multiple_of(*unit));
         match exact {
             Some((name, unit)) => write!(f, "{} {name}", self.0 / unit),
             None => write!(f, "{} B", self.0),

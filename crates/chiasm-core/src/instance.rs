@@ -210,6 +210,13 @@ impl Instance {
         }
     }
 
+    /// Forgets an entry. False if there is none that is ready and not pinned.
+    #[must_use]
+    pub fn evict(&mut self, hash: &str) -> bool {
+        let found = self.cache.find(hash).map(|(key, _)| key);
+        found.is_some_and(|key| self.cache.evict(key).is_ok())
+    }
+
     /// Keeps a ready entry while it is being loaded.
     pub fn pin(&mut self, key: EntryKey) -> Result<(), StateError> {
         self.cache.pin(key)

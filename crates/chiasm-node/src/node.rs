@@ -165,6 +165,13 @@ impl Node {
         Ok(Saving::new(&self.shared, key, extents.unwrap_or_default(), meta.bytes))
     }
 
+    /// Forgets an entry. False if there is none, or if it is in use: not ready, granted to a peer, or
+    /// promised to a request.
+    #[must_use]
+    pub fn evict(&self, hash: &str) -> bool {
+        self.shared.core().evict(hash)
+    }
+
     /// The announcement of an entry that this node has, ready or not. `None` if it has none or does
     /// not serve.
     #[must_use]
