@@ -81,6 +81,11 @@ impl Instance {
         self.producer.handle_request(now, peer, payload, &mut self.cache)
     }
 
+    /// [`Producer::drain`].
+    pub fn drain(&mut self) {
+        self.producer.drain();
+    }
+
     /// The peer's control connection is gone.
     pub fn peer_gone(&mut self, now: Nanos, peer: PeerId) {
         self.producer.peer_gone(peer, &mut self.cache);

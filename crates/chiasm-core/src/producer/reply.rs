@@ -27,6 +27,8 @@ pub enum RefusalReason {
     Quota,
     /// The peer offers no plane that this producer serves.
     NoPlane,
+    /// This producer is about to stop: what it has goes away with it.
+    Draining,
 }
 
 impl RefusalReason {
@@ -36,7 +38,9 @@ impl RefusalReason {
         match self {
             Self::Version => AckStatus::Version,
             Self::CompatHash | Self::Fingerprint => AckStatus::Incompat,
-            Self::SessionId | Self::SessionInUse | Self::NoPlane => AckStatus::Internal,
+            Self::SessionId | Self::SessionInUse | Self::NoPlane | Self::Draining => {
+                AckStatus::Internal
+            }
             Self::Missing => AckStatus::Missing,
             Self::NotReady | Self::Quota => AckStatus::NotReady,
         }
@@ -55,6 +59,7 @@ impl RefusalReason {
             Self::NotReady => "not_ready",
             Self::Quota => "quota",
             Self::NoPlane => "no_plane",
+            Self::Draining => "draining",
         }
     }
 }

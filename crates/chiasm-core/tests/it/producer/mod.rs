@@ -1,5 +1,6 @@
 //! The producer: what upstream's own tests assert of theirs, what is ours, and a naive model of it.
 
+mod drain;
 mod grants;
 mod model;
 mod order;
