@@ -71,6 +71,8 @@ pub(super) struct Reads {
     next: u64,
     /// Blocks of all attempts that hold room without the cache knowing.
     reserved: u64,
+    /// Attempts that were not the first of their read.
+    retries: u64,
 }
 
 impl Reads {
@@ -100,6 +102,10 @@ impl Reads {
 
     pub(super) fn reserved(&self) -> u64 {
         self.reserved
+    }
+
+    pub(super) fn retries(&self) -> u64 {
+        self.retries
     }
 
     pub(super) fn len(&self) -> usize {
@@ -164,6 +170,7 @@ impl Reads {
         let Some(read) = self.table.get_mut(&id) else { return };
         debug_assert!(!read.under_way());
         read.phase = Phase::Asking { transfer, started, reserved_until: Some(reserved_until) };
+        self.retries += u64::from(read.attempts > 0);
         read.attempts = read.attempts.saturating_add(1);
         self.reserved += u64::from(read.wanted.blocks);
         self.by_transfer.insert(transfer, id);

@@ -109,6 +109,30 @@ impl Admission {
         self.requests.len()
     }
 
+    /// Items, of all requests, that wait now.
+    #[must_use]
+    pub fn waiting_items(&self) -> usize {
+        self.timers.budgets()
+    }
+
+    /// Requests that could start reading if there were room in the region.
+    #[must_use]
+    pub fn waiting_for_room(&self) -> usize {
+        self.room.queued()
+    }
+
+    /// Attempts since the start that were not the first of their read.
+    #[must_use]
+    pub fn retries(&self) -> u64 {
+        self.reads.retries()
+    }
+
+    /// Endpoints that are approved.
+    #[must_use]
+    pub fn allowed_endpoints(&self) -> usize {
+        self.allowlist.len()
+    }
+
     /// Reads that somebody waits for or that are under way.
     #[must_use]
     pub fn live_reads(&self) -> usize {
@@ -131,6 +155,7 @@ impl Admission {
     /// for exactly one thing; pins are those of entries that are there; a failed request keeps nothing
     /// (S5, S6). For tests and the simulator. Costs time in proportion to everything.
     pub fn check(&self, cache: &Cache) -> Result<(), String> {
+        self.check_waiting()?;
         self.reads.check()?;
         for key in self.requests.keys() {
             self.check_request(key, cache)?;
@@ -165,5 +190,16 @@ impl Admission {
             }
         }
         Ok(())
+    }
+
+    fn check_waiting(&self) -> Result<(), String> {
+        let requests = self.requests.keys().filter_map(|key| self.requests.get(key));
+        let items = requests.flat_map(|request| &request.items);
+        let waiting = items.filter(|tracked| tracked.waits()).count();
+        if waiting == self.waiting_items() {
+            Ok(())
+        } else {
+            Err(format!("{waiting} items wait, {} budgets run", self.waiting_items()))
+        }
     }
 }

@@ -30,6 +30,11 @@ impl Room {
         self.queue.contains(&key)
     }
 
+    /// Requests that could start if there were room.
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
     pub(super) fn queue(&mut self, key: RequestKey) {
         self.queue.insert(key);
     }

@@ -20,25 +20,40 @@ pub(super) enum Timer {
 
 /// A timer fires when `now` has reached it.
 #[derive(Debug, Default)]
-pub(super) struct Timers(BTreeSet<(Nanos, Timer)>);
+pub(super) struct Timers {
+    due: BTreeSet<(Nanos, Timer)>,
+    /// Budgets among them: one for each item that waits.
+    budgets: usize,
+}
 
 impl Timers {
     pub(super) fn set(&mut self, at: Nanos, timer: Timer) {
-        self.0.insert((at, timer));
+        let is_budget = matches!(timer, Timer::Budget(_));
+        let is_new = self.due.insert((at, timer));
+        self.budgets += usize::from(is_new && is_budget);
     }
 
     pub(super) fn cancel(&mut self, at: Nanos, timer: Timer) {
-        self.0.remove(&(at, timer));
+        let is_budget = matches!(timer, Timer::Budget(_));
+        let was_set = self.due.remove(&(at, timer));
+        self.budgets -= usize::from(was_set && is_budget);
     }
 
     pub(super) fn next(&self) -> Nanos {
-        self.0.first().map_or(Nanos::NEVER, |(at, _)| *at)
+        self.due.first().map_or(Nanos::NEVER, |(at, _)| *at)
     }
 
     pub(super) fn pop_due(&mut self, now: Nanos) -> Option<Timer> {
-        if self.next() > now || self.0.is_empty() {
+        if self.next() > now || self.due.is_empty() {
             return None;
         }
-        self.0.pop_first().map(|(_, timer)| timer)
+        let (_, timer) = self.due.pop_first()?;
+        self.budgets -= usize::from(matches!(timer, Timer::Budget(_)));
+        Some(timer)
+    }
+
+    /// Items that wait.
+    pub(super) fn budgets(&self) -> usize {
+        self.budgets
     }
 }

@@ -243,6 +243,12 @@ impl Cache {
         &self.evicted
     }
 
+    /// Entries that were evicted since the start.
+    #[must_use]
+    pub fn evictions(&self) -> u64 {
+        self.evictions
+    }
+
     /// Whether `blocks` are free or can be by eviction. Exact for the sum of what several entries
     /// need; a single one can still be refused where what is in use is badly scattered.
     #[must_use]
