@@ -12,6 +12,7 @@ pub mod allowlist;
 pub mod announcement;
 pub mod byte_size;
 pub mod cache;
+pub mod config;
 pub mod consumer;
 pub mod digest;
 pub mod dtype;

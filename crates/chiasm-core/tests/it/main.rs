@@ -4,6 +4,7 @@ mod admission;
 mod allowlist;
 mod announcement;
 mod cache;
+mod config;
 mod consumer;
 mod endpoint;
 mod exchange;
