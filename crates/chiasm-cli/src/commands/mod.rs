@@ -1,5 +1,6 @@
 //! One file per subcommand; here only what they share.
 
+mod config;
 mod demo;
 mod endpoint;
 mod fetch;
@@ -31,6 +32,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Config(config::ConfigCommand),
     Demo(demo::DemoCommand),
     Endpoint(endpoint::EndpointCommand),
     Fetch(fetch::FetchCommand),
@@ -41,6 +43,7 @@ enum Command {
 /// Runs the subcommand that was asked for.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
+        Command::Config(command) => config::run(&command, arguments.json),
         Command::Demo(command) => demo::run(&command, arguments.json),
         Command::Endpoint(command) => endpoint::run(&command, arguments.json),
         Command::Fetch(command) => fetch::run(&command, arguments.json),
