@@ -38,6 +38,7 @@ mod transfers;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use indexmap::IndexSet;
 
@@ -167,9 +168,12 @@ impl Admission {
             if let Some(key) = known {
                 self.fail_request(key, None, reason.clone(), &mut Call { now, cache, consumer });
                 self.run(&mut Call { now, cache, consumer });
-            } else if decision == Decision::Unavailable && id.len() <= limits::MAX_REQUEST_ID_BYTES
+            } else if decision == Decision::Unavailable
+                && id.len() <= limits::MAX_REQUEST_ID_BYTES
+                && self.unavailable.len() < 2 * self.config.max_requests.max(1)
             {
-                self.report_failed(id, None, reason.clone(), std::time::Duration::ZERO);
+                // Bounded even if the engine never takes its failed requests away.
+                self.report_failed(id, None, reason.clone(), Duration::ZERO);
             }
             return Err(Untracked { reason, decision });
         }

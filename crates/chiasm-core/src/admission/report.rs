@@ -160,8 +160,18 @@ impl Admission {
         for key in self.requests.keys() {
             self.check_request(key, cache)?;
         }
-        if self.requests.len() == 0 && !self.room.is_empty() {
-            return Err("somebody waits for room who is not tracked".into());
+        let (queue, holders) = self.room.all();
+        for key in queue {
+            let request = self.requests.get(*key).ok_or("one who is gone waits for room")?;
+            if request.decision != Decision::Wait {
+                return Err(format!("{} waits for room, but {:?}", request.id, request.decision));
+            }
+        }
+        for key in holders {
+            let request = self.requests.get(*key).ok_or("one who is gone holds room")?;
+            if request.told {
+                return Err(format!("{} could lose what it has been promised", request.id));
+            }
         }
         Ok(())
     }

@@ -51,8 +51,9 @@ impl Room {
         self.holders.remove(&key);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.holders.is_empty()
+    /// Everybody who waits for room, and everybody who holds some meanwhile.
+    pub(super) fn all(&self) -> (&BTreeSet<RequestKey>, &BTreeSet<RequestKey>) {
+        (&self.queue, &self.holders)
     }
 }
 

@@ -187,10 +187,6 @@ impl Admission {
         reason: Reason,
         waited: Duration,
     ) {
-        // An engine that does not take its failed requests away must not make this grow.
-        if self.unavailable.len() >= 2 * self.config.max_requests.max(1) {
-            return;
-        }
         if self.unavailable.insert(id.into()) {
             self.events.push(Event::Failed { request: id.into(), hash, reason, waited });
         }

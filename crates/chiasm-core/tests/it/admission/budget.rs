@@ -6,7 +6,8 @@ use chiasm_core::admission::{Decision, Event, Verdict};
 use chiasm_core::wire::AckStatus;
 use rstest::rstest;
 
-use super::world::{Manner, NANO, World};
+use super::producers::Manner;
+use super::world::{NANO, World};
 
 const BUDGET: Duration = Duration::from_mins(1);
 
@@ -119,6 +120,23 @@ fn a_new_wait_after_a_decision_has_a_new_budget() {
     world.pass(Duration::from_secs(59));
     assert_eq!(world.ensure("a"), Decision::Wait);
     world.pass(Duration::from_secs(2));
+    assert_eq!(world.ensure("a"), Decision::Unavailable);
+}
+
+#[test]
+fn an_item_that_was_promised_and_is_gone_has_a_new_budget() {
+    let mut world = World::new(4);
+    world.request("a", false, &[("h", "p", 3)]);
+    world.ensure("a");
+    world.pass(Duration::from_secs(50));
+    assert_eq!(world.ensure("a"), Decision::Ready);
+    world.release("a", "h");
+    world.save("other", 4, true);
+    world.set("p", Manner::Silent);
+    assert_eq!(world.ensure("a"), Decision::Wait);
+    world.pass(BUDGET);
+    assert_eq!(world.ensure("a"), Decision::Wait);
+    world.pass(NANO);
     assert_eq!(world.ensure("a"), Decision::Unavailable);
 }
 

@@ -2,7 +2,8 @@
 
 use chiasm_core::admission::Decision;
 
-use super::world::{Manner, World};
+use super::producers::Manner;
+use super::world::World;
 
 #[test]
 fn ten_thousand_waiting_requests_cost_a_look_up_per_call() {

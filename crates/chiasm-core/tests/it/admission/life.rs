@@ -6,7 +6,8 @@ use chiasm_core::admission::{Decision, Verdict};
 use chiasm_core::wire::AckStatus;
 use rstest::rstest;
 
-use super::world::{Manner, World, hash};
+use super::producers::Manner;
+use super::world::{World, hash};
 
 #[rstest]
 #[case::connecting(Manner::BlackHole)]

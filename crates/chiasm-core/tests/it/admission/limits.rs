@@ -6,7 +6,8 @@ use chiasm_core::admission::limits::{
 };
 use chiasm_core::admission::{AdmissionConfig, Decision, Event, Item, Reason, Untracked};
 
-use super::world::{Manner, World};
+use super::producers::Manner;
+use super::world::World;
 
 fn track(world: &mut World, id: &str, items: Vec<Item>) -> Result<(), Untracked> {
     world.admission.track(world.now, id, items, &mut world.cache, &mut world.consumer)

@@ -6,6 +6,7 @@ mod life;
 mod limits;
 mod model;
 mod outcomes;
+mod producers;
 mod ready;
 mod retry;
 mod room;

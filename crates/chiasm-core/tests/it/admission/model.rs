@@ -14,7 +14,8 @@ use chiasm_core::time::Nanos;
 use chiasm_core::wire::AckStatus;
 use proptest::prelude::*;
 
-use super::world::{Manner, NANO, World, producer};
+use super::producers::Manner;
+use super::world::{NANO, World, producer};
 
 const REGION: u32 = 6;
 const BUDGET: Duration = Duration::from_mins(1);

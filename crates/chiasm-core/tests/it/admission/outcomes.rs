@@ -7,7 +7,8 @@ use chiasm_core::consumer::{FailureClass, FailureReason};
 use chiasm_core::wire::AckStatus;
 use rstest::rstest;
 
-use super::world::{Manner, World};
+use super::producers::Manner;
+use super::world::World;
 
 #[test]
 fn the_table_says_what_the_specification_says() {

@@ -5,7 +5,8 @@ use chiasm_core::announcement::Announcement;
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::{Manner, World, hash, producer};
+use super::producers::Manner;
+use super::world::{World, hash, producer};
 
 #[test]
 fn a_remote_item_is_read_and_then_ready() {
@@ -272,4 +273,22 @@ fn hazard_b1_two_shapes_announced_for_one_entry_are_two_reads() {
         world.admission.gate(world.now, &producer("p")),
         chiasm_core::admission::Gate::Closed
     );
+}
+
+#[test]
+fn an_entry_of_another_shape_that_arrives_meanwhile_is_not_taken_for_the_item() {
+    let mut world = World::new(16);
+    world.set("p", Manner::Asked);
+    world.set("q", Manner::Silent);
+    let five = world.item("h", "q", 5, 5);
+    let three = world.item("h", "p", 3, 3);
+    world.request_of("five", vec![five]);
+    world.request_of("three", vec![three]);
+    assert_eq!(world.ensure("five"), Decision::Wait);
+    assert_eq!(world.ensure("three"), Decision::Wait);
+    world.set("p", Manner::Healthy);
+    world.agree("h");
+    assert_eq!(world.ensure("three"), Decision::Ready);
+    assert_eq!(world.ensure("five"), Decision::Unavailable);
+    assert_eq!(world.verdict("five").1.unwrap().word(), "other_form");
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use chiasm_core::admission::{Decision, Event, Gate, Verdict};
 use chiasm_core::wire::AckStatus;
 
-use super::world::{CONNECT_TIMEOUT, Manner, NANO, World, producer};
+use super::producers::Manner;
+use super::world::{CONNECT_TIMEOUT, NANO, World, producer};
 
 const STEP: Duration = Duration::from_millis(10);
 
@@ -233,4 +234,23 @@ fn same_seed_same_run() {
         (world.sent, world.contacts.len(), format!("{:?}", world.events))
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn a_probe_that_finds_no_room_is_sent_when_there_is_some() {
+    let mut world = World::new(6);
+    world.set("p", Manner::Refuses);
+    world.request("a", true, &[("h", "p", 2)]);
+    assert_eq!(world.run_until_decided("a", STEP, 100), Decision::Fallback);
+    world.pass(Duration::from_secs(2));
+    let load = world.save("kept", 6, true);
+    world.cache.pin(load).unwrap();
+    world.request("b", false, &[("i", "p", 2)]);
+    assert_eq!(world.ensure("b"), Decision::Wait);
+    world.set("p", Manner::Healthy);
+    world.pass(Duration::from_secs(5));
+    assert!(world.sent.is_empty());
+    world.cache.unpin(load).unwrap();
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.ensure("b"), Decision::Ready);
 }

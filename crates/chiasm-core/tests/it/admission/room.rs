@@ -5,7 +5,8 @@ use std::time::Duration;
 use chiasm_core::admission::{Decision, Item};
 use chiasm_core::mm_hash::MmHash;
 
-use super::world::{Manner, NANO, World};
+use super::producers::Manner;
+use super::world::{NANO, World};
 
 const STEP: Duration = Duration::from_millis(100);
 
@@ -234,4 +235,23 @@ fn an_item_named_twice_in_a_request_counts_once() {
     world.compute("a", 6);
     assert_eq!(world.ensure("a"), Decision::Ready);
     assert_eq!(world.cache.usage().pinned_entries, 0);
+}
+
+#[test]
+fn the_younger_takes_nothing_from_an_older_one_that_gets_on() {
+    let mut world = World::new(6);
+    world.set("p", Manner::Slow);
+    world.request("old", false, &[("h", "q", 3), ("i", "p", 2)]);
+    world.request("young", false, &[("j", "q", 4)]);
+    assert_eq!(world.ensure("old"), Decision::Wait);
+    assert_eq!(world.cache.usage().pinned_entries, 1, "one item is there, the other is coming");
+    for _ in 0..20 {
+        assert_eq!(world.ensure("young"), Decision::Wait);
+        world.pass(STEP);
+    }
+    world.land(world.reading("i", "p").unwrap());
+    assert_eq!(world.ensure("old"), Decision::Ready);
+    assert_eq!(world.sent.len(), 2, "what was complete was not read again");
+    world.finish("old");
+    assert_eq!(world.ensure("young"), Decision::Ready);
 }

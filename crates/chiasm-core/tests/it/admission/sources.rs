@@ -5,7 +5,8 @@ use std::time::Duration;
 use chiasm_core::admission::{Decision, Event};
 use chiasm_core::wire::AckStatus;
 
-use super::world::{Manner, NANO, World, producer};
+use super::producers::Manner;
+use super::world::{NANO, World, producer};
 
 #[test]
 fn one_transfer_serves_all_requests_that_wait_for_it() {
