@@ -22,7 +22,8 @@ pub(super) struct AgreedRead {
     pub(super) lease: Duration,
 }
 
-/// Checks everything that an OK ack says against the announcement; turns a NACK into its reason.
+/// Checks everything that an OK ack says against the announcement (PROTOCOL 32); turns a NACK into its
+/// reason.
 pub(super) fn check(
     wanted: &Wanted,
     ack: &XferAck<'_>,

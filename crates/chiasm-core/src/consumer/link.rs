@@ -96,7 +96,7 @@ impl Link {
     }
 
     /// The request that an ack of `hash` answers: the one with its attempt, or, from a peer that
-    /// sends none, the oldest of that hash. `None` if nobody waits for that answer.
+    /// sends none, the oldest of that hash (PROTOCOL 31). `None` if nobody waits for that answer.
     pub(super) fn answer(&mut self, hash: &str, attempt: Option<u32>) -> Option<Answer> {
         let State::Up { unanswered, .. } = &mut self.state else { return None };
         let at = unanswered.iter().position(|request| {

@@ -395,7 +395,7 @@ impl Consumer {
     }
 }
 
-/// Whether the landed bytes may be published (S2, S3).
+/// Whether the landed bytes may be published (S2, S3, PROTOCOL 33).
 fn verify(now: Nanos, end: ReadEnd, reading: &Reading) -> Result<(), FailureReason> {
     let expected = reading.agreed.meta.bytes;
     match end {

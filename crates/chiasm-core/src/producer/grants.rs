@@ -69,7 +69,7 @@ struct Holder {
     stream: Option<StreamId>,
 }
 
-/// What a request renews. A tuple, never one joined text (hazard B7). The plane is part of it: a grant
+/// What a request renews (PROTOCOL 22). A tuple, never one joined text (hazard B7). The plane is part of it: a grant
 /// on shm keeps its promise to the end of its lease, whatever becomes of one on tcp that the same
 /// session asked for later (S8).
 type GrantKey = (Arc<str>, MmHash, Plane);
@@ -253,7 +253,7 @@ impl Grants {
         true
     }
 
-    /// Ends the peer's tcp grants that no stream has opened; the number of them.
+    /// Ends the peer's tcp grants that no stream has opened (PROTOCOL 23); the number of them.
     pub(super) fn drop_peer(&mut self, peer: PeerId, cache: &mut Cache) -> u64 {
         let mine = |(slot, holder): (usize, &Holder)| {
             let waits = holder.stream.is_none() && holder.grant.plane == Plane::Tcp;
