@@ -48,5 +48,5 @@ pub use error::{ForeignCause, RegionError};
 pub use geometry::RangeError;
 pub use header::HeaderError;
 pub use options::{RegionOptions, WAKE_ADDRESS_BYTES};
-pub use reclaim::reclaim_stale;
+pub use reclaim::{reclaim_stale, region_of_status_socket, status_socket};
 pub use region::Region;

@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, FlockOperation};
+use rustix::fs::{self, FileType, FlockOperation};
 use rustix::io::Errno;
 
 use crate::error::{ForeignCause, RegionError};
@@ -18,6 +18,28 @@ use crate::options::{absolute, is_region_name};
 /// File names of regions that are being made on file systems without `O_TMPFILE` start so. A region's
 /// own name never starts with a dot.
 pub(crate) const DRAFT_PREFIX: &str = ".chiasm-draft-";
+
+/// What the name of the status socket beside a region has more than the region's own.
+const STATUS_SUFFIX: &str = ".status";
+
+/// Where the node that made the region at `region` listens for `chiasm status`.
+///
+/// The socket lives and dies inside the region's life: it is made after the region has its name and
+/// removed before that goes, by its node or, together with a dead region, by the next start. So
+/// whether a socket is a left-over is decided by the region's lock too.
+#[must_use]
+pub fn status_socket(region: &Path) -> PathBuf {
+    let mut path = region.as_os_str().to_owned();
+    path.push(STATUS_SUFFIX);
+    path.into()
+}
+
+/// The region that a status socket belongs to; `None` if `path` is no name of one.
+#[must_use]
+pub fn region_of_status_socket(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?.strip_suffix(STATUS_SUFFIX)?;
+    is_region_name(name).then(|| path.with_file_name(name))
+}
 
 /// Remove the regions in `dir` whose creators died without removing them, and half-made ones; the
 /// files that were removed, in order of name.
@@ -82,10 +104,23 @@ fn remove_opened(file: &OwnedFd, path: &Path) -> Result<Removal, RegionError> {
     if !file::is_at(file.as_fd(), path) {
         return Ok(Removal::Busy);
     }
+    // First: under the region's lock nobody can make one anew.
+    remove_status_socket(&status_socket(path));
     match fs::unlink(path) {
         Ok(()) => Ok(Removal::Removed),
         Err(Errno::NOENT) => Ok(Removal::Absent),
         Err(error) => Err(RegionError::io("remove", path, error)),
+    }
+}
+
+/// A failure leaves a socket on which nobody listens: untidy, no more.
+fn remove_status_socket(path: &Path) {
+    let is_ours = |stat: &fs::Stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::Socket
+            && stat.st_uid == rustix::process::geteuid().as_raw()
+    };
+    if fs::lstat(path).is_ok_and(|stat| is_ours(&stat)) {
+        let _ = fs::unlink(path);
     }
 }
 

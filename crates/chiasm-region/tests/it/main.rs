@@ -8,4 +8,5 @@ mod hostile;
 mod lifetime;
 mod small_tmpfs;
 mod sockets;
+mod status_socket;
 mod support;
