@@ -69,9 +69,9 @@ struct Holder {
     stream: Option<StreamId>,
 }
 
-/// What a request renews (PROTOCOL 22). A tuple, never one joined text (hazard B7). The plane is part of it: a grant
-/// on shm keeps its promise to the end of its lease, whatever becomes of one on tcp that the same
-/// session asked for later (S8).
+/// What a request renews (PROTOCOL 22). A tuple, never one joined text (hazard B7). The plane is part
+/// of it: a grant on shm keeps its promise to the end of its lease, whatever becomes of one on tcp
+/// that the same session asked for later (S8).
 type GrantKey = (Arc<str>, MmHash, Plane);
 
 #[derive(Debug, Default)]

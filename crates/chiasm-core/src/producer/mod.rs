@@ -106,6 +106,7 @@ pub struct Producer {
     config: ProducerConfig,
     grants: Grants,
     counters: ProducerCounters,
+    draining: bool,
 }
 
 impl Producer {
@@ -114,7 +115,7 @@ impl Producer {
     #[must_use]
     pub fn new(config: ProducerConfig, seed: [u8; 32]) -> Self {
         let grants = Grants::new(config.limits, ChaCha12Rng::from_seed(seed));
-        Self { config, grants, counters: ProducerCounters::default() }
+        Self { config, grants, counters: ProducerCounters::default(), draining: false }
     }
 
     /// Answers one request. `None`: it could not be decoded, and as with upstream there is no answer
@@ -173,6 +174,9 @@ impl Producer {
             && theirs != ours
         {
             return Err(RefusalReason::Fingerprint);
+        }
+        if self.draining {
+            return Err(RefusalReason::Draining);
         }
         let session = self.grants.claim_session(request.session_id, peer)?;
         let (key, entry) = cache.find(request.mm_hash).ok_or(RefusalReason::Missing)?;
@@ -244,6 +248,18 @@ impl Producer {
     #[must_use]
     pub fn poll_timeout(&self) -> Nanos {
         self.grants.next_deadline().map_or(Nanos::NEVER, |at| at.after(Duration::from_nanos(1)))
+    }
+
+    /// This producer is about to stop: from here on every request is refused, renewals too. What is
+    /// granted may still be read.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Whether [`Producer::drain`] was called.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining
     }
 
     /// Ends every grant and stream, for shutdown.
