@@ -140,3 +140,18 @@ fn transfers_from_one_producer_are_limited_and_the_rest_takes_turns() {
     world.heal();
     assert_eq!(world.ensure("large"), Decision::Ready);
 }
+
+#[test]
+fn an_aborted_transfer_gives_its_turn_to_the_next() {
+    let config = AdmissionConfig { max_transfers_per_source: 1, ..AdmissionConfig::default() };
+    let mut world = World::with(8, config);
+    world.set("p", Manner::Silent);
+    world.request("a", false, &[("h", "p", 1)]);
+    world.request("b", false, &[("i", "p", 1)]);
+    assert_eq!(world.ensure("a"), Decision::Wait);
+    assert_eq!(world.ensure("b"), Decision::Wait);
+    assert_eq!(world.sent.len(), 1);
+    world.set("p", Manner::Healthy);
+    world.finish("a");
+    assert_eq!(world.ensure("b"), Decision::Ready);
+}

@@ -199,7 +199,11 @@ fn room_that_others_free_is_found_in_the_next_step() {
     assert_eq!(world.ensure("a"), Decision::Wait);
     assert!(world.sent.is_empty(), "it does not even ask");
     world.cache.unpin(load).unwrap();
-    assert_eq!(world.ensure("a"), Decision::Wait);
+    // The question itself finds it, should nobody have reported it.
+    let World { admission, cache, consumer, .. } = &mut world;
+    assert_eq!(admission.ensure(world.now, "a", 1, 0, cache, consumer), Some(Decision::Wait));
+    assert_eq!(admission.live_transfers(), 1);
+    world.settle();
     assert_eq!(world.ensure("a"), Decision::Ready);
 }
 
@@ -254,4 +258,20 @@ fn the_younger_takes_nothing_from_an_older_one_that_gets_on() {
     assert_eq!(world.sent.len(), 2, "what was complete was not read again");
     world.finish("old");
     assert_eq!(world.ensure("young"), Decision::Ready);
+}
+
+#[test]
+fn an_entry_that_it_can_do_without_costs_a_request_nothing() {
+    let mut world = World::new(6);
+    world.set("q", Manner::Asked);
+    let pixels = world.item("x", "p", 3, 3);
+    let reference = world.item("y", "q", 4, 7);
+    world.request_of("a", vec![Item { local_input: true, ..pixels }, reference]);
+    assert_eq!(world.ensure("a"), Decision::Wait);
+    assert_eq!(world.admission.fell_back("a").count(), 1, "both do not fit");
+    world.save("x", 3, true);
+    assert_eq!(world.ensure("a"), Decision::Wait, "and need not now that one of them is there");
+    world.set("q", Manner::Healthy);
+    world.agree("y");
+    assert_eq!(world.ensure("a"), Decision::Fallback);
 }
