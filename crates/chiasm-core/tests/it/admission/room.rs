@@ -200,8 +200,8 @@ fn room_that_others_free_is_found_in_the_next_step() {
     assert!(world.sent.is_empty(), "it does not even ask");
     world.cache.unpin(load).unwrap();
     // The question itself finds it, should nobody have reported it.
-    let World { admission, cache, consumer, .. } = &mut world;
-    assert_eq!(admission.ensure(world.now, "a", 1, 0, cache, consumer), Some(Decision::Wait));
+    let World { now, admission, cache, consumer, .. } = &mut world;
+    assert_eq!(admission.ensure(*now, "a", 1, 0, cache, consumer), Some(Decision::Wait));
     assert_eq!(admission.live_transfers(), 1);
     world.settle();
     assert_eq!(world.ensure("a"), Decision::Ready);
