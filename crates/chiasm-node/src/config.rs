@@ -41,6 +41,8 @@ pub struct NodeConfig {
     pub read_timeout: Duration,
     /// How long one (request, `mm_hash`) may wait in all: 60 s (`wait_budget_s`).
     pub wait_budget: Duration,
+    /// Whether to answer `chiasm status` over a socket beside the region. Off by default.
+    pub status: bool,
     /// A fault to make as a producer. FOR TESTS.
     pub fault: Option<Fault>,
     /// Bounds of the node's sockets.
@@ -64,6 +66,7 @@ impl NodeConfig {
             ack_timeout: limits::ACK_TIMEOUT,
             read_timeout: limits::READ_TIMEOUT,
             wait_budget: admission::limits::WAIT_BUDGET,
+            status: false,
             fault: None,
             limits: NodeLimits::default(),
         }

@@ -9,10 +9,11 @@ use chiasm_core::time::Nanos;
 
 use crate::clock;
 use crate::inbound::Inbound;
-use crate::journal;
+use crate::journal::Journal;
 use crate::outbound::Outbound;
 use crate::poller::{Interest, Poller};
 use crate::shared::Shared;
+use crate::status::{Ask, Life, Report, Server};
 use crate::token::{Source, split, token};
 
 pub(crate) struct EventLoop {
@@ -20,6 +21,9 @@ pub(crate) struct EventLoop {
     shared: Arc<Shared>,
     inbound: Inbound,
     outbound: Outbound,
+    journal: Journal,
+    status: Server,
+    life: Life,
 }
 
 impl EventLoop {
@@ -27,11 +31,15 @@ impl EventLoop {
         shared: Arc<Shared>,
         inbound: Inbound,
         outbound: Outbound,
+        status: Server,
+        life: Life,
     ) -> std::io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(&*shared.waker, token(Source::Waker, 0), Interest::READ)?;
         inbound.register(&poller)?;
-        Ok(Self { poller, shared, inbound, outbound })
+        status.register(&poller)?;
+        let journal = Journal::default();
+        Ok(Self { poller, shared, inbound, outbound, journal, status, life })
     }
 
     /// Runs until the node is stopped. If it cannot go on, because of the system or of a broken
@@ -71,7 +79,19 @@ impl EventLoop {
             Source::Inbound => self.inbound.ready(now, id, &self.shared, &self.poller),
             Source::Control => self.outbound.control_ready(now, id, &self.shared, &self.poller),
             Source::Stream => self.outbound.stream_ready(now, id, &self.shared, &self.poller),
+            Source::Status => self.status.accept(now, &self.poller),
+            Source::StatusClient => {
+                if let Some(ask) = self.status.ready(id, &self.poller) {
+                    self.tell_status(now, ask);
+                }
+            }
         }
+    }
+
+    fn tell_status(&mut self, now: Nanos, ask: Ask) {
+        let (inbound, outbound) = (&self.inbound, &self.outbound);
+        let report = Report::of(now, &self.life, &self.shared, inbound, outbound, &self.journal);
+        self.status.answer(ask, report.to_json(), &self.poller);
     }
 
     /// Deadlines, and everything that the last inputs have brought about.
@@ -85,6 +105,7 @@ impl EventLoop {
         self.inbound.handle_timeout(now, &self.shared, &self.poller);
         self.inbound.pump(now, &self.shared, &self.poller);
         self.outbound.handle_timeout(now, &self.shared, &self.poller);
+        self.status.handle_timeout(now, &self.poller);
         self.outbound.follow_allowlist(now, &self.shared, &self.poller);
         loop {
             self.outbound.take_resolved(now, &self.shared, &self.poller);
@@ -98,14 +119,15 @@ impl EventLoop {
             std::iter::from_fn(|| core.poll_event()).collect()
         };
         for event in events {
-            journal::log(&event);
+            self.journal.take(&event);
         }
         self.shared.changed.notify_all();
     }
 
     fn timeout(&self) -> Option<Duration> {
         let core = self.shared.core().poll_timeout();
-        let next = core.min(self.inbound.poll_timeout()).min(self.outbound.poll_timeout());
+        let sockets = self.inbound.poll_timeout().min(self.outbound.poll_timeout());
+        let next = core.min(sockets).min(self.status.poll_timeout());
         (next != Nanos::NEVER).then(|| next.since(clock::now()))
     }
 }

@@ -9,7 +9,7 @@ mod streams;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use chiasm_core::producer::{PeerId, StreamId};
@@ -56,6 +56,8 @@ pub(crate) struct Inbound {
     /// Accepting is off until this instant: the process or the system is out of descriptors.
     paused_until: Nanos,
     refusals: Throttle,
+    /// Connections that were closed as soon as they were accepted.
+    refused: u64,
     closes: Throttle,
     /// For tests only.
     saboteur: Option<Saboteur>,
@@ -79,6 +81,7 @@ impl Inbound {
             limits: limits.clone(),
             paused_until: Nanos::NEVER,
             refusals: Throttle::default(),
+            refused: 0,
             closes: Throttle::default(),
             saboteur,
         }
@@ -95,10 +98,11 @@ impl Inbound {
             let Some(listener) = &self.listener else { return };
             match socket::accept(listener) {
                 Ok(Some(socket)) => {
-                    if let Err(reason) = self.take_in(now, socket, poller)
-                        && let Some(left_out) = self.refusals.pass(now)
-                    {
-                        tracing::warn!(%reason, left_out, "connection refused");
+                    if let Err(reason) = self.take_in(now, socket, poller) {
+                        self.refused += 1;
+                        if let Some(left_out) = self.refusals.pass(now) {
+                            tracing::warn!(%reason, left_out, "connection refused");
+                        }
                     }
                 }
                 Ok(None) => return,
@@ -340,6 +344,26 @@ impl Inbound {
             self.paused_until = Nanos::NEVER;
             self.listen_for(Interest::READ, poller);
         }
+    }
+
+    /// Control connections, those included that have not said yet what they are.
+    pub(crate) fn connections(&self) -> usize {
+        self.controls.len()
+    }
+
+    /// Data streams.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.open()
+    }
+
+    /// Connections and streams by the address that they come from.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (IpAddr, usize)> + Clone {
+        self.addresses.iter()
+    }
+
+    /// Connections that were closed as soon as they were accepted, since the start.
+    pub(crate) fn refused_connections(&self) -> u64 {
+        self.refused
     }
 
     /// When [`Inbound::handle_timeout`] has something to do.

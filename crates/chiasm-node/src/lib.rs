@@ -3,6 +3,7 @@
 
 mod clock;
 mod config;
+mod drain;
 mod entry;
 mod event_loop;
 mod fault;
@@ -15,6 +16,7 @@ mod poller;
 mod resolver;
 mod shared;
 mod socket;
+pub mod status;
 mod throttle;
 mod token;
 

@@ -32,6 +32,7 @@ use crate::poller::Waker;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
 use crate::socket;
+use crate::status::{Life, Server, StatusSocket};
 
 /// Why a node did not start. Nothing is left behind: no file, no socket, no thread.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +105,9 @@ impl Node {
         let shared = Arc::new(Shared::new(instance, region, Arc::clone(&waker)));
         let inbound = Inbound::new(listener, &config.limits, config.fault);
         let outbound = Outbound::new(Resolver::new(waker), &config.limits, ids.jitter);
-        let event_loop = EventLoop::new(Arc::clone(&shared), inbound, outbound)?;
+        let status = Server::new(config.status.then(|| status_beside(&shared.region)).flatten());
+        let life = Life { endpoint: endpoint.clone(), started: clock::now() };
+        let event_loop = EventLoop::new(Arc::clone(&shared), inbound, outbound, status, life)?;
         let thread =
             thread::Builder::new().name("chiasm-node".into()).spawn(move || event_loop.run())?;
         let block_size_bytes = config.identity.block_size_bytes;
@@ -249,7 +252,7 @@ impl Node {
     }
 
     /// Lets the node's thread know if there is something for it to do.
-    fn with_core<T>(&self, call: impl FnOnce(&mut Instance, Nanos) -> T) -> T {
+    pub(crate) fn with_core<T>(&self, call: impl FnOnce(&mut Instance, Nanos) -> T) -> T {
         let mut core = self.shared.core();
         let result = call(&mut core, clock::now());
         let has_work = core.has_work();
@@ -314,6 +317,15 @@ fn create_region(config: &NodeConfig, blocks: u32, ids: &Ids) -> Result<Region, 
     options.dir.clone_from(&config.region_dir);
     options.epoch = ids.epoch;
     Ok(Region::create(&options)?)
+}
+
+/// The status is for people who look after the node: a node works without it.
+fn status_beside(region: &Region) -> Option<StatusSocket> {
+    let socket = StatusSocket::beside(region);
+    if let Err(error) = &socket {
+        tracing::warn!(%error, region = %region.path().display(), "no status socket beside the region");
+    }
+    socket.ok()
 }
 
 fn instance_config(config: &NodeConfig, blocks: u32, ids: &Ids) -> InstanceConfig {

@@ -21,6 +21,30 @@ use crate::poller::Poller;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
 
+/// How the control link to a producer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkState {
+    /// It can carry requests.
+    Up,
+    /// A socket is being connected, or the handshake is under way.
+    Connecting,
+    /// Its name is being resolved, or it rests before the next attempt.
+    Waiting,
+    /// There is none: nothing has been asked for lately.
+    None,
+}
+
+impl LinkState {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Connecting => "connecting",
+            Self::Waiting => "waiting",
+            Self::None => "none",
+        }
+    }
+}
+
 /// Everything that this node connects to.
 #[derive(Debug)]
 pub(crate) struct Outbound {
@@ -238,6 +262,16 @@ impl Outbound {
         }
         self.streams.handle_timeout(now);
         self.report_ended(now, shared);
+    }
+
+    /// Every producer with a control link, and how that stands.
+    pub(crate) fn links(&self) -> impl Iterator<Item = (&Endpoint, LinkState)> {
+        self.links.iter().map(|(endpoint, link)| (endpoint, link.state()))
+    }
+
+    /// Data streams to producers.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.open()
     }
 
     /// When [`Outbound::handle_timeout`] has something to do.

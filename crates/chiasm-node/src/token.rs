@@ -8,6 +8,8 @@ pub(crate) enum Source {
     Inbound = 2,
     Control = 3,
     Stream = 4,
+    Status = 5,
+    StatusClient = 6,
 }
 
 const ID_BITS: u32 = 56;
@@ -25,6 +27,8 @@ pub(crate) fn split(token: u64) -> Option<(Source, u64)> {
         2 => Source::Inbound,
         3 => Source::Control,
         4 => Source::Stream,
+        5 => Source::Status,
+        6 => Source::StatusClient,
         _ => return None,
     };
     Some((source, token & ((1 << ID_BITS) - 1)))

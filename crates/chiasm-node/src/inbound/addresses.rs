@@ -18,6 +18,11 @@ impl Addresses {
         true
     }
 
+    /// How many connections each address has that has any.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (IpAddr, usize)> + Clone {
+        self.0.iter().map(|(address, count)| (*address, *count))
+    }
+
     pub(super) fn give_back(&mut self, address: IpAddr) {
         if let Some(count) = self.0.get_mut(&address) {
             *count -= 1;

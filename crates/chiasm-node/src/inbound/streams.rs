@@ -51,6 +51,10 @@ impl Streams {
         }
     }
 
+    pub(super) fn open(&self) -> usize {
+        self.open.len()
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.open.len() >= self.limits.max_streams
     }

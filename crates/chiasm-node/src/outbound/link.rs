@@ -11,6 +11,7 @@ use chiasm_zmtp::{CloseReason, Link, LinkEvent, LinkLimits, SendError};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use super::LinkState;
 use crate::poller::{Interest, Poller};
 use crate::socket;
 use crate::token::{Source, token};
@@ -77,6 +78,16 @@ impl ProducerLink {
 
     pub(super) fn is_up(&self) -> bool {
         self.link.is_up()
+    }
+
+    pub(super) fn state(&self) -> LinkState {
+        if self.link.is_up() {
+            LinkState::Up
+        } else if self.control.is_some() {
+            LinkState::Connecting
+        } else {
+            LinkState::Waiting
+        }
     }
 
     pub(super) fn address(&self) -> Option<SocketAddr> {

@@ -44,6 +44,10 @@ impl Streams {
         }
     }
 
+    pub(super) fn open(&self) -> usize {
+        self.open.len()
+    }
+
     /// Gives a job to a stream of its endpoint; opens one, under the number `id`, to the address that
     /// the control link has reached, if all others are busy and there may be more.
     pub(super) fn start(
