@@ -90,9 +90,11 @@ def test_the_next_start_removes_what_a_killed_one_left(chiasm: Chiasm) -> None:
         killed = chiasm.produce(stores.REAL, prefix=prefix)
         other = chiasm.produce(stores.REAL, prefix=prefix)
         assert killed.stop(signal.SIGKILL).code == -signal.SIGKILL
-        assert len(stores.names(shm)) == 2, "SIGKILL leaves no chance to remove anything"
+        # Each has its region and its status socket.
+        assert len(stores.names(shm)) == 4, "SIGKILL leaves no chance to remove anything"
         assert chiasm.run("produce", stores.REAL, "--for=0", prefix=prefix).code == 0
-        assert [shm / name for name in stores.names(shm)] == other.running.regions(shm)
+        (region,) = other.running.regions(shm)
+        assert stores.names(shm) == [region.name, f"{region.name}.status"]
         assert other.stop().code == 0
         assert stores.names(shm) == []
 

@@ -7,6 +7,7 @@
 
 mod commands;
 mod exit;
+mod log;
 mod store;
 
 use std::process::ExitCode;

@@ -153,6 +153,7 @@ impl Plan {
         config.planes = planes;
         config.wait_budget = command.budget;
         config.ack_timeout = command.ack_timeout;
+        config.status = true;
         Ok(Self { config, params, expected, local: command.local.clone() })
     }
 }

@@ -63,6 +63,11 @@ pub(crate) struct ProduceCommand {
     #[arg(long = "for", value_name = "SECONDS", value_parser = super::seconds)]
     duration: Option<Duration>,
 
+    /// When it is to stop: refuse new requests, and wait so many seconds at most until what consumers
+    /// are reading has been read. A second signal ends the wait.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = super::seconds)]
+    drain: Duration,
+
     /// Modality that the announcement names: image, audio or video.
     #[arg(long, value_name = "NAME", default_value = "image")]
     modality: String,
@@ -89,6 +94,7 @@ pub(crate) fn run(command: &ProduceCommand, json: bool) -> Result<(), Failure> {
     let endpoint = node.endpoint().ok_or_else(|| Failure::work(anyhow!("no endpoint")))?;
     say(format_args!("ready {endpoint}"));
     stop.wait(command.duration);
+    drain(&node, command.drain, &stop);
     let counters = node.producer_counters();
     say(format_args!(
         "stopped: {} granted, {} read over tcp, {} refused, {} expired",
@@ -98,6 +104,19 @@ pub(crate) fn run(command: &ProduceCommand, json: bool) -> Result<(), Failure> {
         counters.expired
     ));
     Ok(())
+}
+
+/// Lets consumers read to the end what they have been granted.
+fn drain(node: &Node, limit: Duration, stop: &StopSignal) {
+    let live = node.live_grants();
+    if live > 0 {
+        let limit = limit.as_secs_f64();
+        say(format_args!("draining: waiting for {live} granted reads, at most {limit} s"));
+    }
+    let left = node.drain(limit, || !stop.came_again());
+    if left > 0 {
+        say(format_args!("draining: {left} granted reads were cut off"));
+    }
 }
 
 /// Everything that can be wrong with the input is found before anything is made.
@@ -131,6 +150,7 @@ fn prepare(command: &ProduceCommand) -> anyhow::Result<(NodeConfig, Vec<StoredEn
     config.listen = Some(listen);
     config.advertise = advertise;
     config.fault = command.fault;
+    config.status = true;
     Ok((config, encodings))
 }
 

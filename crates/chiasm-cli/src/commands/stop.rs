@@ -11,12 +11,14 @@ use signal_hook::iterator::Signals;
 
 use crate::exit::Failure;
 
-/// Whether SIGINT, SIGTERM or SIGHUP has come. Terminals that close and service managers send several
-/// in a row, so only a SIGINT after another signal ends the process at once: a person is impatient.
-/// What that leaves behind is removed by the next start.
+/// Whether SIGINT, SIGTERM or SIGHUP has come, and whether more than one: whoever sends a second one
+/// does not want to wait. Both end the command in order. Terminals that close and service managers
+/// send several in a row, so only a SIGINT after two signals ends the process where it stands: a
+/// person is impatient. What that leaves behind is removed by the next start.
 #[derive(Debug)]
 pub(crate) struct StopSignal {
     came: Arc<AtomicBool>,
+    again: Arc<AtomicBool>,
     receiver: Receiver<()>,
 }
 
@@ -24,8 +26,9 @@ impl StopSignal {
     /// Takes the signals over. Call it before anything is made that has to be removed again.
     pub(crate) fn install() -> Result<Self, Failure> {
         let came = Arc::new(AtomicBool::new(false));
-        // The order matters: the first signal finds the flag unset, the second one set.
-        flag::register_conditional_shutdown(SIGINT, 1, Arc::clone(&came)).map_err(Failure::work)?;
+        let again = Arc::new(AtomicBool::new(false));
+        flag::register_conditional_shutdown(SIGINT, 1, Arc::clone(&again))
+            .map_err(Failure::work)?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             flag::register(signal, Arc::clone(&came)).map_err(Failure::work)?;
         }
@@ -33,18 +36,27 @@ impl StopSignal {
         let (sender, receiver) = channel();
         std::thread::Builder::new()
             .name("chiasm-signals".into())
-            .spawn(move || {
-                if signals.forever().next().is_some() {
-                    let _ = sender.send(());
+            .spawn({
+                let again = Arc::clone(&again);
+                move || {
+                    for (number, _) in signals.forever().enumerate() {
+                        again.store(number > 0, Ordering::Relaxed);
+                        let _ = sender.send(());
+                    }
                 }
             })
             .map_err(Failure::work)?;
-        Ok(Self { came, receiver })
+        Ok(Self { came, again, receiver })
     }
 
     /// Whether to stop.
     pub(crate) fn came(&self) -> bool {
         self.came.load(Ordering::Relaxed)
+    }
+
+    /// Whether to stop without waiting for anything.
+    pub(crate) fn came_again(&self) -> bool {
+        self.again.load(Ordering::Relaxed)
     }
 
     /// Waits for a signal, at most for `limit`.
