@@ -24,8 +24,9 @@ const WINDOW: usize = 64;
 /// Bytes written into a file at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// How long to wait for news before looking for a signal.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// How long to wait for news before looking again: at a signal, and at news that came between the
+/// last look and the wait, which nothing wakes for.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Each encoding is a request of its own, so that each ends for itself.
 pub(super) struct Fetching<'a> {
