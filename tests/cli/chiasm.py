@@ -103,7 +103,7 @@ class Running:
         out = self.process.stdout.read() if self.process.stdout else ""
         code = self.process.wait(timeout=MAX_SECONDS)
         self.close()
-        return Done(code, out, "\n".join(self.errors) + "\n")
+        return Done(code, out, "".join(f"{line}\n" for line in self.errors))
 
     def close(self) -> None:
         """Lets go of the pipes of a process that has ended."""

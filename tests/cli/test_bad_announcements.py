@@ -1,4 +1,4 @@
-"""Announcements come back through clients: nothing in them is believed, and a bad one is alone in that."""
+"""Announcements come back through clients: none is believed, and a bad one spoils no other."""
 
 import json
 import socket
