@@ -76,9 +76,14 @@ impl Instance {
 
 /// The serving side: what comes over connections that others made.
 impl Instance {
-    /// One request from a peer of the control socket; the answer, if there is one.
+    /// One message from a peer of the control socket; the answer, if there is one.
     pub fn handle_request(&mut self, now: Nanos, peer: PeerId, payload: &[u8]) -> Option<Vec<u8>> {
-        self.producer.handle_request(now, peer, payload, &mut self.cache)
+        let answer = self.producer.handle_request(now, peer, payload, &mut self.cache);
+        // Without an answer it may have been the end of a grant, whose blocks somebody waits for.
+        if answer.is_none() {
+            self.settle(now);
+        }
+        answer
     }
 
     /// [`Producer::drain`].

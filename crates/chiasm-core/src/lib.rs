@@ -20,6 +20,7 @@ pub mod endpoint;
 pub mod entry;
 pub mod excerpt;
 pub mod extent;
+pub mod host_hint;
 pub mod identity;
 pub mod instance;
 pub mod limits;

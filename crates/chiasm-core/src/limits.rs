@@ -28,6 +28,10 @@ pub const MAX_FINGERPRINT_BYTES: usize = 128;
 /// Longest reason word in a `chiasm` map, in bytes. It is a word for machines, not a message.
 pub const MAX_REASON_BYTES: usize = 64;
 
+/// Longest name of a region's file in bytes. `NAME_MAX` is 255; the rest is room for the decoration of
+/// a file that is being made.
+pub const MAX_REGION_NAME_BYTES: usize = 200;
+
 /// How long an upstream grant lives: `PRODUCER_PIN_LEASE_S` of vLLM 0.33.
 pub const UPSTREAM_LEASE: Duration = Duration::from_secs(30);
 

@@ -63,6 +63,12 @@ impl PlaneList {
         }
     }
 
+    /// The same without `plane`.
+    #[must_use]
+    pub fn without(self, plane: Plane) -> Self {
+        self.iter().filter(|listed| *listed != plane).collect()
+    }
+
     /// Whether `plane` is in the list.
     #[must_use]
     pub fn contains(&self, plane: Plane) -> bool {
@@ -125,5 +131,8 @@ mod tests {
         assert_eq!(list.len(), 3);
         assert!(PlaneList::EMPTY.is_empty());
         assert!(!PlaneList::EMPTY.contains(Plane::Tcp));
+        let less = list.without(Plane::Shm);
+        assert_eq!(less.iter().collect::<Vec<_>>(), [Plane::Tcp, Plane::Nixl]);
+        assert_eq!(less.without(Plane::Shm), less);
     }
 }

@@ -62,6 +62,7 @@ impl World {
             block_size_bytes: 64,
             lease: Duration::from_secs(30),
             planes,
+            shm: None,
             limits: ProducerLimits::for_region(1000),
         };
         let cache = Cache::new(1000, EvictionPolicy::Fifo);

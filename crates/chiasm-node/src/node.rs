@@ -340,6 +340,7 @@ fn instance_config(config: &NodeConfig, blocks: u32, ids: &Ids) -> InstanceConfi
             block_size_bytes: identity.block_size_bytes,
             lease: config.lease,
             planes: config.planes,
+            shm: None,
             limits: ProducerLimits::for_region(blocks),
         },
         consumer: ConsumerConfig {
@@ -349,6 +350,8 @@ fn instance_config(config: &NodeConfig, blocks: u32, ids: &Ids) -> InstanceConfi
             session: format!("{:016x}", ids.session),
             block_size_bytes: identity.block_size_bytes,
             planes: config.planes,
+            host: None,
+            verify: true,
             ack_timeout: config.ack_timeout,
             read_timeout: config.read_timeout,
             lease_margin: limits::LEASE_MARGIN,

@@ -12,7 +12,7 @@ use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
-use chiasm_core::wire::{AckLimits, XferAck, XferReq, decode_rows};
+use chiasm_core::wire::{AckLimits, XferAck, XferDone, XferReq, decode_rows};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
@@ -71,6 +71,8 @@ enum Kind {
     Req,
     /// `XferAck`: a producer answers.
     Ack,
+    /// `XferDone`: a Chiasm consumer has let go of a grant.
+    Done,
     /// `mem_descriptor`: the blocks of a producer's region.
     Memdesc,
 }
@@ -86,9 +88,9 @@ enum Format {
 const ABOUT: &str = "\
 Look at control messages, or make some.
 
-Instances ask each other for encoder outputs with three kinds of msgpack data: `req` (XferReq, the \
-question), `ack` (XferAck, the answer) and `memdesc` (the list of a region's blocks that an answer \
-may carry in mem_descriptor).";
+Instances ask each other for encoder outputs with msgpack data: `req` (XferReq, the question), \
+`ack` (XferAck, the answer), `memdesc` (the list of a region's blocks that an answer may carry in \
+mem_descriptor) and, between Chiasm instances only, `done` (XferDone, the end of a grant).";
 
 const ABOUT_DECODE: &str = "\
 Show a message as JSON, or say why it is none.
@@ -115,7 +117,7 @@ Make a message from JSON and print it in hexadecimal digits.
 
 The JSON has the form that `decode` shows, except that byte strings are written out as \
 {\"hex\": \"00ff\"}. Only mm_hash and compatibility_hash of a req, mm_hash and status of an ack are \
-required. An unknown key is an error.
+required, and everything of a done. An unknown key is an error.
 
 A memdesc is either a list of rows [address, length, device] or a whole region as {\"base\", \
 \"block_bytes\", \"stride\", \"count\", \"device_id\"}; stride defaults to block_bytes and device_id \
@@ -159,6 +161,10 @@ fn run_decode(decode: &Decode, json: bool) -> Result<(), Failure> {
             let ack = XferAck::decode(&bytes, &AckLimits::default()).map_err(Failure::input)?;
             print_json(&value::ack(&ack), json)
         }
+        Kind::Done => {
+            let done = XferDone::decode(&bytes).map_err(Failure::input)?;
+            print_json(&value::done(&done), json)
+        }
         Kind::Memdesc => {
             let rows = decode_rows(&bytes).map_err(Failure::input)?;
             print_json(&value::rows(rows).map_err(Failure::input)?, json)
@@ -175,6 +181,7 @@ fn run_encode(encode: &Encode, json: bool) -> Result<(), Failure> {
     let bytes = match encode.kind {
         Kind::Req => parse::req(&text),
         Kind::Ack => parse::ack(&text),
+        Kind::Done => parse::done(&text),
         Kind::Memdesc => parse::memdesc(&text),
     }
     .map_err(Failure::Input)?;

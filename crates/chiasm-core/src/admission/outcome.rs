@@ -102,7 +102,8 @@ impl Signal {
             | FailureReason::NoRoom
             | FailureReason::SavePending
             | FailureReason::TooLarge
-            | FailureReason::LeaseRanOut => Self::Answers,
+            | FailureReason::LeaseRanOut
+            | FailureReason::PlaneAway { .. } => Self::Answers,
             FailureReason::AckTimeout
             | FailureReason::Silent
             | FailureReason::Refused

@@ -37,6 +37,8 @@ pub(super) struct Read {
     pub(super) attempts: u32,
     /// Pauses so far: each is longer than the one before.
     pub(super) pauses: u32,
+    /// A plane did not reach the producer, and another one was tried at once.
+    pub(super) switched: bool,
     /// It has ended wrong once.
     pub(super) wrong: bool,
     pub(super) last: Option<FailureReason>,
@@ -137,6 +139,7 @@ impl Reads {
             phase: Phase::Idle,
             attempts: 0,
             pauses: 0,
+            switched: false,
             wrong: false,
             last: None,
         };

@@ -101,6 +101,9 @@ impl Admission {
         let trouble = Trouble::of_failure(class, read.wrong);
         read.wrong |= trouble == Trouble::ReadWrong;
         read.last = Some(reason.clone());
+        // Once only: a producer that changes its life with every answer cannot keep this node busy.
+        let other_plane = matches!(reason, FailureReason::PlaneAway { .. }) && !read.switched;
+        read.switched |= other_plane;
         let (source, hash) = (read.wanted.source.clone(), read.wanted.hash.clone());
         if reason == FailureReason::AckTimeout {
             self.say_ack_timeout(id, call.now);
@@ -111,7 +114,9 @@ impl Admission {
             self.events.push(Event::WrongBytes { source, hash, reason });
         }
         let opened = self.on_signal(id, started, signal, &source, &reason, call.now);
-        if trouble.outcome(false) == Outcome::Retry {
+        if other_plane {
+            self.pending.extend(self.waiters(id).iter().map(|at| at.request));
+        } else if trouble.outcome(false) == Outcome::Retry {
             self.pause(id, call.now);
         } else {
             for at in self.waiters(id) {

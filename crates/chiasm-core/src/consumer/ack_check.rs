@@ -7,7 +7,7 @@ use crate::digest::Digest;
 use crate::entry::EntryMeta;
 use crate::excerpt::Excerpt;
 use crate::extent::blocks_in;
-use crate::plane::Plane;
+use crate::plane::{Plane, PlaneList};
 use crate::producer::GrantToken;
 use crate::wire::{AckExtension, XferAck};
 
@@ -18,6 +18,8 @@ pub(super) struct AgreedRead {
     pub(super) token: Option<GrantToken>,
     pub(super) meta: EntryMeta,
     pub(super) digest: Option<Digest>,
+    /// The producer's life.
+    pub(super) epoch: u64,
     /// What was left of the lease when the ack was made.
     pub(super) lease: Duration,
 }
@@ -28,6 +30,7 @@ pub(super) fn check(
     wanted: &Wanted,
     ack: &XferAck<'_>,
     session: &str,
+    offered: PlaneList,
     config: &ConsumerConfig,
 ) -> Result<AgreedRead, FailureReason> {
     let extension = ack.chiasm.as_ref();
@@ -42,11 +45,14 @@ pub(super) fn check(
         let reason = "an upstream producer can be read over nixl only, which is not available here";
         return Err(FailureReason::NoPlane(reason.into()));
     };
-    let plane = plane(extension, config)?;
+    let plane = plane(extension, offered)?;
     let meta = meta(wanted, extension, config)?;
     let token = extension.token.map(GrantToken);
     if plane == Plane::Tcp && token.is_none() {
         return Err(mismatch("it opens a tcp stream without a token".into()));
+    }
+    if plane == Plane::Shm && extension.region.is_none() {
+        return Err(mismatch("it chooses shm without a region".into()));
     }
     if blocks_in(&extension.extents) != u64::from(wanted.blocks) {
         return Err(mismatch(format!(
@@ -62,13 +68,14 @@ pub(super) fn check(
         return Err(mismatch("its fingerprint is not this node's".into()));
     }
     let lease = Duration::from_millis(lease_ms);
-    Ok(AgreedRead { plane, token, meta, digest: extension.digest, lease })
+    let digest = extension.digest.filter(|_| config.verify);
+    Ok(AgreedRead { plane, token, meta, digest, epoch: extension.epoch, lease })
 }
 
-fn plane(extension: &AckExtension<'_>, config: &ConsumerConfig) -> Result<Plane, FailureReason> {
+fn plane(extension: &AckExtension<'_>, offered: PlaneList) -> Result<Plane, FailureReason> {
     let plane =
         extension.plane.ok_or_else(|| mismatch("it chooses no plane that is known here".into()))?;
-    if !config.planes.contains(plane) {
+    if !offered.contains(plane) {
         return Err(mismatch(format!("it chooses {plane}, which was not offered")));
     }
     Ok(plane)

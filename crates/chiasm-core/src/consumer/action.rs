@@ -37,12 +37,26 @@ pub struct ReadOrder {
     pub plane: Plane,
     /// Opens the stream, on tcp.
     pub token: Option<GrantToken>,
+    /// Where the producer's region is, on shm.
+    pub shm: Option<RemoteRegion>,
     /// Where the bytes go, in order.
     pub local: Vec<Extent>,
     /// Exact length.
     pub bytes: u64,
     /// Whether the digest of the landed bytes is wanted.
     pub digest: bool,
+}
+
+/// An entry in the region of a producer on this host, as the producer has said it. Nothing of it has
+/// been checked against that region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteRegion {
+    /// Name of its file.
+    pub name: String,
+    /// The life of the node that it belongs to.
+    pub epoch: u64,
+    /// Where the entry lies in it, in order.
+    pub extents: Vec<Extent>,
 }
 
 /// How a read ended. Once reported, the plane writes nothing more into the blocks.

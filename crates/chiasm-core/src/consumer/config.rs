@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::host_hint::HostHint;
 use crate::plane::PlaneList;
 
 /// What a consumer is told once.
@@ -21,6 +22,11 @@ pub struct ConsumerConfig {
     pub block_size_bytes: u64,
     /// Planes in the operator's order of preference.
     pub planes: PlaneList,
+    /// Where this node looks for regions, so that a producer can tell whether shm makes sense.
+    pub host: Option<HostHint>,
+    /// Whether a producer's content digest is compared with that of the landed bytes (`ec_verify`).
+    /// Without it the lease alone decides.
+    pub verify: bool,
     /// One attempt's wait for its ack (`consumer_ack_timeout_s`).
     pub ack_timeout: Duration,
     /// One read's time (`read_timeout_s`).

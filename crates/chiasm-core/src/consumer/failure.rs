@@ -1,5 +1,6 @@
 //! Why a transfer failed, and what kind of failure that is for admission's outcome table.
 
+use crate::plane::Plane;
 use crate::wire::AckStatus;
 
 /// Blueprint section 6, the table's right column: what may still be tried for one (request, source).
@@ -75,6 +76,14 @@ pub enum FailureReason {
     /// The plane lost its way to the producer or the producer's grant had ended.
     #[error("the read failed: {0}")]
     Plane(String),
+    /// The plane cannot reach this producer at all; another one can be tried at once.
+    #[error("the {plane} plane does not reach this producer: {why}")]
+    PlaneAway {
+        /// Which.
+        plane: Plane,
+        /// What was found out.
+        why: String,
+    },
     /// Another number of bytes than agreed.
     #[error("{landed} bytes landed, {expected} were agreed")]
     Length {
@@ -128,7 +137,7 @@ impl FailureReason {
             Self::AckMismatch(_) => "ack_mismatch",
             Self::NoPlane(_) => "no_plane",
             Self::LeaseRanOut => "lease",
-            Self::Plane(_) => "plane",
+            Self::Plane(_) | Self::PlaneAway { .. } => "plane",
             Self::Length { .. } => "length",
             Self::Digest => "digest",
             Self::NoRoom => "no_room",
@@ -166,6 +175,7 @@ impl FailureReason {
             | Self::LeaseRanOut
             | Self::SavePending
             | Self::Plane(_)
+            | Self::PlaneAway { .. }
             | Self::TooManyLinks => FailureClass::Retryable,
         }
     }

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use super::TransferId;
 use crate::limits::MAX_UNANSWERED_PER_LINK;
 use crate::mm_hash::MmHash;
+use crate::plane::PlaneList;
 use crate::time::Nanos;
 
 /// A request that has been answered.
@@ -16,14 +17,18 @@ pub(super) struct Answer {
     pub(super) transfer: TransferId,
     /// When the request was sent: the lease is counted from here, never from the ack (S2).
     pub(super) sent: Nanos,
+    /// The request's number.
+    pub(super) attempt: u32,
+    /// The planes that it offered.
+    pub(super) offered: PlaneList,
+    /// Nobody wants the answer any more.
+    pub(super) given_up: bool,
 }
 
 #[derive(Debug)]
 struct Request {
-    attempt: u32,
     hash: MmHash,
     answer: Answer,
-    given_up: bool,
 }
 
 #[derive(Debug)]
@@ -32,7 +37,7 @@ enum State {
     Down { opening: bool },
     /// Requests in the order in which they were sent. Requests of transfers that were given up stay,
     /// so that their late acks answer them and nothing newer.
-    Up { session: String, unanswered: VecDeque<Request> },
+    Up { number: u64, session: String, unanswered: VecDeque<Request> },
     /// To be closed: whatever still comes is not listened to.
     Closing { unanswered: VecDeque<Request> },
 }
@@ -60,6 +65,14 @@ impl Link {
         }
     }
 
+    /// The number of this connection's session, if it is up.
+    pub(super) fn number(&self) -> Option<u64> {
+        match &self.state {
+            State::Up { number, .. } => Some(*number),
+            State::Down { .. } | State::Closing { .. } => None,
+        }
+    }
+
     /// `transfer` waits until it can ask. True if somebody has to open the link.
     pub(super) fn wait(&mut self, transfer: TransferId) -> bool {
         self.waiting.insert(transfer);
@@ -70,8 +83,8 @@ impl Link {
     }
 
     /// The link stands. What was unanswered on an earlier connection has to be asked again.
-    pub(super) fn up(&mut self, session: String) {
-        let new = State::Up { session, unanswered: VecDeque::new() };
+    pub(super) fn up(&mut self, number: u64, session: String) {
+        let new = State::Up { number, session, unanswered: VecDeque::new() };
         let old = std::mem::replace(&mut self.state, new);
         self.waiting.extend(old.asked());
     }
@@ -87,23 +100,21 @@ impl Link {
     }
 
     /// A request goes out.
-    pub(super) fn asked(&mut self, now: Nanos, transfer: TransferId, hash: &MmHash, attempt: u32) {
+    pub(super) fn asked(&mut self, hash: &MmHash, answer: Answer) {
         if let State::Up { unanswered, .. } = &mut self.state {
-            let answer = Answer { transfer, sent: now };
-            let hash = hash.clone();
-            unanswered.push_back(Request { attempt, hash, answer, given_up: false });
+            unanswered.push_back(Request { hash: hash.clone(), answer });
         }
     }
 
     /// The request that an ack of `hash` answers: the one with its attempt, or, from a peer that
-    /// sends none, the oldest of that hash (PROTOCOL 31). `None` if nobody waits for that answer.
+    /// sends none, the oldest of that hash (PROTOCOL 31). `None` if there is no such request.
     pub(super) fn answer(&mut self, hash: &str, attempt: Option<u32>) -> Option<Answer> {
         let State::Up { unanswered, .. } = &mut self.state else { return None };
         let at = unanswered.iter().position(|request| {
-            attempt.is_none_or(|number| number == request.attempt) && request.hash.as_str() == hash
+            attempt.is_none_or(|number| number == request.answer.attempt)
+                && request.hash.as_str() == hash
         })?;
-        let request = unanswered.remove(at)?;
-        (!request.given_up).then_some(request.answer)
+        unanswered.remove(at).map(|request| request.answer)
     }
 
     /// `transfer` wants no answer any more.
@@ -112,7 +123,7 @@ impl Link {
         if let State::Up { unanswered, .. } | State::Closing { unanswered } = &mut self.state {
             let theirs = unanswered.iter_mut().find(|request| request.answer.transfer == transfer);
             if let Some(request) = theirs {
-                request.given_up = true;
+                request.answer.given_up = true;
             }
         }
     }
@@ -123,7 +134,7 @@ impl Link {
         let State::Up { unanswered, .. } = &self.state else { return false };
         !self.waiting.is_empty()
             && unanswered.len() >= MAX_UNANSWERED_PER_LINK
-            && unanswered.iter().all(|request| request.given_up)
+            && unanswered.iter().all(|request| request.answer.given_up)
     }
 
     /// Nothing is sent on this connection or taken from it any more. False if that was so before.
@@ -148,7 +159,7 @@ impl State {
             Self::Down { .. } => VecDeque::new(),
             Self::Up { unanswered, .. } | Self::Closing { unanswered } => unanswered,
         };
-        let live = unanswered.into_iter().filter(|request| !request.given_up);
+        let live = unanswered.into_iter().filter(|request| !request.answer.given_up);
         live.map(|request| request.answer.transfer)
     }
 }

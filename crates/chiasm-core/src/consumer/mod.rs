@@ -8,30 +8,35 @@
 
 mod ack_check;
 mod action;
+mod away;
 mod config;
 mod failure;
 mod link;
 mod outcome;
+mod release;
+mod take_ack;
 mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub use self::action::{ConsumerAction, ReadEnd, ReadOrder};
+pub use self::action::{ConsumerAction, ReadEnd, ReadOrder, RemoteRegion};
 pub use self::config::ConsumerConfig;
 pub use self::failure::{Failure, FailureClass, FailureReason};
 pub use self::outcome::{Arrived, ConsumerCounters, Finished};
 pub use self::transfer::{TransferId, Wanted};
 
 use self::ack_check::AgreedRead;
+use self::away::Away;
 use self::link::{Answer, Link};
 use self::transfer::{Reading, State, Transfer};
-use crate::cache::{Cache, Entry, EntryKey, PublishError, ReserveError};
+use crate::cache::{Cache, Entry, EntryKey, PublishError};
 use crate::digest::Digest;
 use crate::endpoint::Endpoint;
 use crate::entry::EntryMeta;
 use crate::limits;
 use crate::mm_hash::MmHash;
+use crate::plane::Plane;
 use crate::time::Nanos;
 use crate::wire::{
     AckLimits, CONNECTOR_VERSION, DecodeError, ReqExtension, WIRE_REVISION, XferAck, XferReq,
@@ -49,6 +54,7 @@ pub struct Consumer {
     /// one's failure is not the other's.
     by_wanted: BTreeMap<Wanted, TransferId>,
     links: BTreeMap<Endpoint, Link>,
+    away: Away,
     deadlines: BTreeSet<(Nanos, TransferId)>,
     actions: VecDeque<ConsumerAction>,
     staged: VecDeque<TransferId>,
@@ -68,6 +74,7 @@ impl Consumer {
             transfers: BTreeMap::new(),
             by_wanted: BTreeMap::new(),
             links: BTreeMap::new(),
+            away: Away::default(),
             deadlines: BTreeSet::new(),
             actions: VecDeque::new(),
             staged: VecDeque::new(),
@@ -113,7 +120,7 @@ impl Consumer {
     pub fn link_up(&mut self, now: Nanos, endpoint: &Endpoint) {
         let Some(link) = self.links.get_mut(endpoint) else { return };
         self.next_session += 1;
-        link.up(format!("{}.{}", self.config.session, self.next_session));
+        link.up(self.next_session, format!("{}.{}", self.config.session, self.next_session));
         self.ask_waiting(now, endpoint);
     }
 
@@ -136,13 +143,20 @@ impl Consumer {
         match XferAck::decode(payload, &limits) {
             Ok(ack) => {
                 let attempt = ack.chiasm.as_ref().map(|extension| extension.attempt);
-                if let Some(answer) = self.answered(endpoint, ack.mm_hash, attempt) {
-                    self.take_ack(now, &answer, &ack, cache);
+                if let Some(extension) = &ack.chiasm {
+                    self.away.seen(endpoint, extension.epoch);
+                }
+                match self.answered(endpoint, ack.mm_hash, attempt) {
+                    Some(answer) if answer.given_up => self.decline(endpoint, &answer, &ack),
+                    Some(answer) => self.take_ack(now, endpoint, &answer, &ack, cache),
+                    None => {}
                 }
             }
             Err(DecodeError::UnknownStatus { mm_hash, status, attempt }) => {
                 let hash = mm_hash.as_ref().map_or("", MmHash::as_str);
-                if let Some(answer) = self.answered(endpoint, hash, attempt) {
+                if let Some(answer) = self.answered(endpoint, hash, attempt)
+                    && !answer.given_up
+                {
                     self.fail(answer.transfer, FailureReason::UnknownStatus(status));
                 }
             }
@@ -151,81 +165,48 @@ impl Consumer {
         self.ask_waiting(now, endpoint);
     }
 
-    /// The request that a message answers, if its transfer still waits for it. Attempts are numbered
+    /// The request that a message answers. Attempts are numbered
     /// from 1: 0 is a peer that does not say which it answers.
     fn answered(&mut self, from: &Endpoint, hash: &str, attempt: Option<u32>) -> Option<Answer> {
         let attempt = attempt.filter(|number| *number != 0);
         let answer = self.links.get_mut(from).and_then(|link| link.answer(hash, attempt));
-        self.counters.stray_acks += u64::from(answer.is_none());
+        self.counters.stray_acks += u64::from(answer.is_none_or(|answer| answer.given_up));
         answer
-    }
-
-    fn take_ack(&mut self, now: Nanos, answer: &Answer, ack: &XferAck<'_>, cache: &mut Cache) {
-        let id = answer.transfer;
-        let Some(Transfer { wanted, .. }) = self.transfers.get(&id) else { return };
-        let session = self.links.get(&wanted.source).map_or("", Link::session);
-        let agreed = match ack_check::check(wanted, ack, session, &self.config) {
-            Ok(agreed) => agreed,
-            Err(reason) => return self.fail(id, reason),
-        };
-        let lease_end = answer.sent.after(agreed.lease.saturating_sub(self.config.lease_margin));
-        if now >= lease_end {
-            return self.fail(id, FailureReason::LeaseRanOut);
-        }
-        match cache.stage(&wanted.hash, agreed.meta, wanted.blocks) {
-            Ok(entry) => self.read(now, id, entry, agreed, lease_end, cache),
-            Err(ReserveError::TooLarge { .. }) => self.fail(id, FailureReason::TooLarge),
-            Err(ReserveError::Full { .. } | ReserveError::Duplicate { .. }) => {
-                self.fail(id, FailureReason::NoRoom);
-            }
-        }
-    }
-
-    fn read(
-        &mut self,
-        now: Nanos,
-        id: TransferId,
-        entry: EntryKey,
-        agreed: AgreedRead,
-        lease_end: Nanos,
-        cache: &Cache,
-    ) {
-        let local = cache.entry(entry).map(|entry| entry.extents().to_vec()).unwrap_or_default();
-        let Some(transfer) = self.transfers.get_mut(&id) else { return };
-        if let State::Asking { deadline } = transfer.state {
-            self.deadlines.remove(&(deadline, id));
-        }
-        let deadline = now.after(self.config.read_timeout);
-        self.deadlines.insert((deadline, id));
-        self.actions.push_back(ConsumerAction::StartRead(ReadOrder {
-            transfer: id,
-            source: transfer.wanted.source.clone(),
-            plane: agreed.plane,
-            token: agreed.token,
-            local,
-            bytes: agreed.meta.bytes,
-            digest: agreed.digest.is_some(),
-        }));
-        transfer.state = State::Reading(Reading { entry, agreed, lease_end, deadline });
-        self.staged.push_back(id);
     }
 
     /// The plane has let go of the transfer's blocks.
     pub fn read_ended(&mut self, now: Nanos, id: TransferId, end: ReadEnd, cache: &mut Cache) {
-        match self.transfers.get(&id).map(|transfer| transfer.state) {
-            None | Some(State::Asking { .. }) => {}
-            Some(State::Settling { entry }) => {
+        let Some(Transfer { wanted, state }) = self.transfers.get(&id) else { return };
+        let (wanted, state) = (wanted.clone(), *state);
+        let all_landed = matches!(end, ReadEnd::Landed { .. });
+        let held = match state {
+            State::Asking { .. } => return,
+            State::Settling { entry, held } => {
                 let released = cache.release_quarantined(entry);
                 debug_assert!(released.is_ok(), "a settling transfer's blocks are in quarantine");
                 self.transfers.remove(&id);
+                held
             }
-            Some(State::Reading(reading)) => match verify(now, end, &reading) {
-                Ok(()) => self.publish(id, &reading, cache),
-                Err(reason) => {
-                    discard(cache, reading.entry);
-                    self.fail(id, reason);
+            State::Reading(reading) => {
+                if let ReadEnd::Failed(FailureReason::PlaneAway { plane, .. }) = &end {
+                    self.away.note(&wanted.source, reading.agreed.epoch, *plane);
                 }
-            },
+                match verify(now, end, &reading) {
+                    Ok(()) => self.publish(id, &reading, cache),
+                    Err(reason) => {
+                        discard(cache, reading.entry);
+                        if reason.class() == FailureClass::ReadWrong {
+                            self.away.next_time(&wanted, reading.agreed.plane);
+                        }
+                        self.fail(id, reason);
+                    }
+                }
+                reading.held
+            }
+        };
+        // On tcp the producer has seen its last byte go.
+        if held.plane != Some(Plane::Tcp) || !all_landed {
+            self.release(&wanted.source, &wanted.hash, held);
         }
     }
 
@@ -328,9 +309,16 @@ impl Consumer {
 
     fn ask(&mut self, now: Nanos, id: TransferId) {
         let Some(Transfer { wanted, .. }) = self.transfers.get(&id) else { return };
+        let planes = self.away.left(wanted, self.config.planes);
+        if planes.is_empty() {
+            let why = "none of this node's reaches the producer".into();
+            return self.fail(id, FailureReason::NoPlane(why));
+        }
         let Some(link) = self.links.get_mut(&wanted.source) else { return };
         self.next_attempt = self.next_attempt.wrapping_add(1).max(1);
-        link.asked(now, id, &wanted.hash, self.next_attempt);
+        let attempt = self.next_attempt;
+        let answer = Answer { transfer: id, sent: now, attempt, offered: planes, given_up: false };
+        link.asked(&wanted.hash, answer);
         let request = XferReq {
             mm_hash: wanted.hash.as_str(),
             compatibility_hash: &self.config.compat_hash,
@@ -339,9 +327,10 @@ impl Consumer {
             chiasm: Some(ReqExtension {
                 rev: WIRE_REVISION,
                 epoch: self.config.epoch,
-                planes: self.config.planes,
-                attempt: self.next_attempt,
+                planes,
+                attempt,
                 fingerprint: self.config.fingerprint.as_deref(),
+                host: self.config.host.filter(|_| planes.contains(Plane::Shm)),
             }),
         };
         self.counters.requests += 1;
@@ -352,7 +341,7 @@ impl Consumer {
     /// has let go.
     fn abort(&mut self, id: TransferId, reading: &Reading, cache: &mut Cache) {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
-        transfer.state = State::Settling { entry: reading.entry };
+        transfer.state = State::Settling { entry: reading.entry, held: reading.held };
         self.by_wanted.remove(&transfer.wanted);
         self.deadlines.remove(&(reading.deadline, id));
         let quarantined = cache.quarantine(reading.entry);

@@ -5,6 +5,7 @@ use crate::cache::EntryKey;
 use crate::dtype::Dtype;
 use crate::endpoint::Endpoint;
 use crate::mm_hash::MmHash;
+use crate::plane::Plane;
 use crate::time::Nanos;
 
 /// One transfer: one attempt to read one entry from one source. Never used again in one life.
@@ -35,7 +36,18 @@ pub(super) enum State {
     /// A plane writes into the entry's blocks.
     Reading(Reading),
     /// The outcome has been told; the plane has not let go of the blocks yet.
-    Settling { entry: EntryKey },
+    Settling { entry: EntryKey, held: Held },
+}
+
+/// A grant at the producer, by all that names it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    /// Number of the session that it was given to.
+    pub(super) session: u64,
+    /// The latest request that it answered.
+    pub(super) attempt: u32,
+    /// Its plane, where that is one which is known here.
+    pub(super) plane: Option<Plane>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +55,7 @@ pub(super) struct Reading {
     /// The staging entry that the bytes land in.
     pub(super) entry: EntryKey,
     pub(super) agreed: AgreedRead,
+    pub(super) held: Held,
     /// Without a digest the bytes count only if they have landed before this instant (S2).
     pub(super) lease_end: Nanos,
     pub(super) deadline: Nanos,

@@ -19,6 +19,7 @@ use crate::extent::{Extent, blocks_in};
 use crate::mm_hash::MmHash;
 use crate::plane::Plane;
 use crate::time::Nanos;
+use crate::wire::XferDone;
 
 /// Sixteen random bytes that open one data stream for one grant, once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +50,8 @@ pub(super) struct Grant {
     pub(super) hash: MmHash,
     pub(super) entry: EntryKey,
     pub(super) plane: Plane,
+    /// The request that it answers, as its peer numbers them; 0 if it does not.
+    pub(super) attempt: u32,
     pub(super) token: GrantToken,
     pub(super) deadline: Nanos,
     pub(super) extents: Vec<Extent>,
@@ -194,6 +197,7 @@ impl Grants {
         self.tokens.remove(&grant.token);
         self.deadlines.remove(&(grant.deadline, slot));
         grant.token = token;
+        grant.attempt = wanted.attempt;
         grant.deadline = wanted.deadline;
         self.tokens.insert(token, slot);
         self.deadlines.insert((wanted.deadline, slot));
@@ -244,6 +248,32 @@ impl Grants {
             bytes: grant.meta.bytes,
             deadline: grant.deadline,
         })
+    }
+
+    /// The peer has let go of the grant that answered this attempt. Ends exactly that one, and only for
+    /// the connection that it belongs to; false if there is none that waits for its reader (a stream
+    /// ends by itself).
+    pub(super) fn release(&mut self, peer: PeerId, done: &XferDone<'_>, cache: &mut Cache) -> bool {
+        let Some((session, owner)) = self.sessions.get_key_value(done.session_id) else {
+            return false;
+        };
+        let Ok(hash) = MmHash::new(done.mm_hash) else { return false };
+        if *owner != peer {
+            return false;
+        }
+        let slots = Plane::ALL.into_iter().filter_map(|plane| {
+            let key = (Arc::clone(session), hash.clone(), plane);
+            self.waiting.get(&key).copied()
+        });
+        let mine = |slot: &usize| {
+            let grant = self.holder(*slot);
+            grant.peer == peer && grant.attempt == done.attempt
+        };
+        let found = slots.into_iter().find(mine);
+        if let Some(slot) = found {
+            self.end(slot, cache);
+        }
+        found.is_some()
     }
 
     /// False if that stream has ended before.

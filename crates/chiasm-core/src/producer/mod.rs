@@ -1,7 +1,8 @@
 //! The producer: answers transfer requests with grants and NACKs, in upstream's order of checks.
 //!
 //! It must never grant bytes that could change: a grant pins its entry until it ends (S2), and it
-//! ends by its own completion or by its lease (S8). It must never let one peer take everything: each
+//! ends by its own completion or by its lease (S8). Nobody but the connection that it was given to can
+//! complete it (hazard D7). It must never let one peer take everything: each
 //! peer has quotas (S7).
 
 mod grants;
@@ -17,11 +18,12 @@ pub use self::reply::RefusalReason;
 
 use self::grants::{Grant, Grants};
 use crate::cache::{Cache, EntryState};
+use crate::host_hint::HostHint;
 use crate::limits;
 use crate::mm_hash::MmHash;
 use crate::plane::{Plane, PlaneList};
 use crate::time::Nanos;
-use crate::wire::{AckStatus, CONNECTOR_VERSION, XferReq};
+use crate::wire::{AckStatus, CONNECTOR_VERSION, DecodeError, XferDone, XferReq};
 
 /// A peer of the control socket: one live connection, numbered by whoever owns the sockets. Numbers
 /// are never used again in one node's life.
@@ -43,8 +45,19 @@ pub struct ProducerConfig {
     pub lease: Duration,
     /// Planes that this producer serves.
     pub planes: PlaneList,
+    /// What consumers read through shm; `None` if that plane is not served.
+    pub shm: Option<SharedRegion>,
     /// Bounds on what peers may hold.
     pub limits: ProducerLimits,
+}
+
+/// A region that consumers on this host can open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedRegion {
+    /// Who can.
+    pub host: HostHint,
+    /// Name of the file in the directory that both have.
+    pub name: String,
 }
 
 /// Bounds on what peers may hold. Where one of grants or blocks bites the answer is `NOT_READY`, which
@@ -92,6 +105,10 @@ pub struct ProducerCounters {
     pub over_quota: u64,
     /// Grants that ended because their bytes had been sent.
     pub completed: u64,
+    /// Grants that ended because their reader said that it was done.
+    pub done: u64,
+    /// What was said to be done and was not there to be ended: stale, repeated, or another peer's.
+    pub stray_dones: u64,
     /// Grants that ended because their lease ran out.
     pub expired: u64,
     /// Grants that ended because their connection or stream was lost.
@@ -118,8 +135,9 @@ impl Producer {
         Self { config, grants, counters: ProducerCounters::default(), draining: false }
     }
 
-    /// Answers one request. `None`: it could not be decoded, and as with upstream there is no answer
-    /// (PROTOCOL 21). Costs four small allocations where it is granted, one where it is not, and
+    /// Answers one message. `None`: it was no request but the end of a grant, which has no answer
+    /// (PROTOCOL 50), or it could not be decoded, and as with upstream there is none (PROTOCOL 21).
+    /// Costs four small allocations where it is granted, one where it is not, and
     /// nothing that grows with the region.
     pub fn handle_request(
         &mut self,
@@ -128,9 +146,12 @@ impl Producer {
         payload: &[u8],
         cache: &mut Cache,
     ) -> Option<Vec<u8>> {
-        let Ok(request) = XferReq::decode(payload) else {
-            self.counters.malformed += 1;
-            return None;
+        let request = match XferReq::decode(payload) {
+            Ok(request) => request,
+            Err(error) => {
+                self.take_other(peer, payload, &error, cache);
+                return None;
+            }
         };
         let ack = match self.grant(now, peer, &request, cache) {
             Ok(grant) => {
@@ -147,6 +168,22 @@ impl Producer {
             }
         };
         Some(ack)
+    }
+
+    /// A message that is no request: the end of a grant, or nothing that is known.
+    fn take_other(
+        &mut self,
+        peer: PeerId,
+        payload: &[u8],
+        no_request: &DecodeError,
+        cache: &mut Cache,
+    ) {
+        let done = matches!(no_request, DecodeError::Tag { .. }).then(|| XferDone::decode(payload));
+        match done {
+            Some(Ok(done)) if self.grants.release(peer, &done, cache) => self.counters.done += 1,
+            Some(Ok(_)) => self.counters.stray_dones += 1,
+            Some(Err(_)) | None => self.counters.malformed += 1,
+        }
     }
 
     /// Upstream's order of checks: version, compatibility hash, session id, cache. Ours (fingerprint,
@@ -191,6 +228,7 @@ impl Producer {
             hash,
             entry: key,
             plane,
+            attempt: request.chiasm.map_or(0, |extension| extension.attempt),
             token: GrantToken::default(),
             deadline: now.after(self.config.lease),
             extents: entry.extents().to_vec(),
@@ -200,13 +238,18 @@ impl Producer {
         self.grants.give(wanted, cache)
     }
 
-    /// The first plane of the consumer's order that this producer serves.
+    /// The first plane of the consumer's order that this producer serves it (PROTOCOL 47).
     fn common_plane(&self, request: &XferReq<'_>) -> Result<Plane, RefusalReason> {
         let offered = request.chiasm.map_or(PlaneList::EMPTY, |extension| extension.planes);
-        offered
-            .iter()
-            .find(|plane| self.config.planes.contains(*plane))
-            .ok_or(RefusalReason::NoPlane)
+        let host = request.chiasm.and_then(|extension| extension.host);
+        let serves = |plane: &Plane| {
+            let reaches = match plane {
+                Plane::Shm => self.config.shm.as_ref().is_some_and(|shm| host == Some(shm.host)),
+                Plane::Nixl | Plane::Tcp => true,
+            };
+            reaches && self.config.planes.contains(*plane)
+        };
+        offered.iter().find(serves).ok_or(RefusalReason::NoPlane)
     }
 
     /// A data stream presents a token. It opens once; the grant's pin goes over to the stream, which

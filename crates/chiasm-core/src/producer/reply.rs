@@ -72,12 +72,14 @@ pub(super) fn granted(
     now: Nanos,
 ) -> Vec<u8> {
     let lease_ms = u64::try_from(grant.deadline.since(now).as_millis()).unwrap_or(u64::MAX);
+    let region = config.shm.as_ref().filter(|_| grant.plane == Plane::Shm);
     let extension = AckExtension {
         rev: WIRE_REVISION,
         epoch: config.epoch,
-        attempt: request.chiasm.as_ref().map_or(0, |theirs| theirs.attempt),
+        attempt: grant.attempt,
         plane: Some(grant.plane),
         token: (grant.plane == Plane::Tcp).then_some(grant.token.0),
+        region: region.map(|region| region.name.as_str()),
         extents: grant.extents.clone(),
         dtype: grant.meta.dtype,
         shape: Some((grant.meta.rows, grant.meta.width)),

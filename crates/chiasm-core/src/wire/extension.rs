@@ -12,7 +12,10 @@ use super::writer::Writer;
 use crate::digest::Digest;
 use crate::dtype::Dtype;
 use crate::extent::Extent;
-use crate::limits::{MAX_EXTENTS, MAX_FINGERPRINT_BYTES, MAX_PLANES_OFFERED, MAX_REASON_BYTES};
+use crate::host_hint::HostHint;
+use crate::limits::{
+    MAX_EXTENTS, MAX_FINGERPRINT_BYTES, MAX_PLANES_OFFERED, MAX_REASON_BYTES, MAX_REGION_NAME_BYTES,
+};
 use crate::plane::{Plane, PlaneList};
 
 /// The revision of the `chiasm` map that this crate writes. Any higher one is read as this one.
@@ -42,6 +45,8 @@ const LEASE_MS: FieldPath = FieldPath::field("$.chiasm.lease_ms");
 const DIGEST: FieldPath = FieldPath::field("$.chiasm.digest");
 const FINGERPRINT: FieldPath = FieldPath::field("$.chiasm.fingerprint");
 const REASON: FieldPath = FieldPath::field("$.chiasm.reason");
+const HOST: FieldPath = FieldPath::field("$.chiasm.host");
+const REGION: FieldPath = FieldPath::field("$.chiasm.region");
 
 /// What a Chiasm consumer adds to its request. Fields at their default are left out on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +62,8 @@ pub struct ReqExtension<'a> {
     pub attempt: u32,
     /// What must match beyond the compatibility hash; at most [`MAX_FINGERPRINT_BYTES`].
     pub fingerprint: Option<&'a str>,
+    /// Where the consumer looks for regions, if it can read through shm.
+    pub host: Option<HostHint>,
 }
 
 impl Default for ReqExtension<'_> {
@@ -67,6 +74,7 @@ impl Default for ReqExtension<'_> {
             planes: PlaneList::EMPTY,
             attempt: 0,
             fingerprint: None,
+            host: None,
         }
     }
 }
@@ -82,6 +90,7 @@ impl<'a> ReqExtension<'a> {
                 b"planes" => out.planes = offered_planes(reader)?,
                 b"attempt" => out.attempt = reader.uint32(ATTEMPT)?,
                 b"fingerprint" => out.fingerprint = Some(fingerprint(reader)?),
+                b"host" => out.host = Some(HostHint(sixteen_bytes(reader, HOST)?)),
                 _ => reader.skip(UNKNOWN_INSIDE)?,
             }
             Ok(())
@@ -96,6 +105,7 @@ impl<'a> ReqExtension<'a> {
             !self.planes.is_empty(),
             self.attempt != 0,
             self.fingerprint.is_some(),
+            self.host.is_some(),
         ];
         writer.text(KEY_TEXT);
         writer.map(1 + optional.into_iter().filter(|present| *present).count());
@@ -120,6 +130,10 @@ impl<'a> ReqExtension<'a> {
             writer.text("fingerprint");
             writer.text(fingerprint);
         }
+        if let Some(host) = self.host {
+            writer.text("host");
+            writer.bytes(&host.0);
+        }
     }
 }
 
@@ -137,6 +151,9 @@ pub struct AckExtension<'a> {
     pub plane: Option<Plane>,
     /// Opens a tcp data stream for this grant.
     pub token: Option<[u8; 16]>,
+    /// File name of the producer's region, on shm. At most [`MAX_REGION_NAME_BYTES`]; whoever opens
+    /// the file checks that it is a region's name.
+    pub region: Option<&'a str>,
     /// Where the entry lies, in order, at most [`MAX_EXTENTS`] runs.
     pub extents: Vec<Extent>,
     /// Element type of the entry; `None` also for a name that this revision does not know.
@@ -165,6 +182,7 @@ impl Default for AckExtension<'_> {
             attempt: 0,
             plane: None,
             token: None,
+            region: None,
             extents: Vec::new(),
             dtype: None,
             shape: None,
@@ -189,6 +207,9 @@ impl<'a> AckExtension<'a> {
                 b"attempt" => out.attempt = reader.uint32(ATTEMPT)?,
                 b"plane" => out.plane = Plane::from_name(reader.text(PLANE)?),
                 b"token" => out.token = Some(sixteen_bytes(reader, TOKEN)?),
+                b"region" => {
+                    out.region = Some(short_text(reader, REGION, MAX_REGION_NAME_BYTES)?);
+                }
                 b"extents" => out.extents = extents(reader)?,
                 b"dtype" => out.dtype = wire_dtype(reader.text(DTYPE)?),
                 b"shape" => out.shape = Some(shape(reader)?),
@@ -214,6 +235,7 @@ impl<'a> AckExtension<'a> {
             self.attempt != 0,
             self.plane.is_some(),
             self.token.is_some(),
+            self.region.is_some(),
             !self.extents.is_empty(),
             self.dtype.is_some(),
             self.shape.is_some(),
@@ -248,6 +270,7 @@ impl<'a> AckExtension<'a> {
         text("dtype", self.dtype.map(Dtype::name));
         text("fingerprint", self.fingerprint);
         text("reason", self.reason);
+        text("region", self.region);
         let mut binary = |key: &str, value: Option<[u8; 16]>| {
             if let Some(value) = value {
                 writer.text(key);

@@ -6,6 +6,7 @@
 //! Nothing here judges a message against a transfer: that is the producer's and the consumer's part.
 
 mod ack;
+mod done;
 mod error;
 mod extension;
 mod memdesc;
@@ -15,6 +16,7 @@ mod status;
 mod writer;
 
 pub use ack::{AckLimits, XferAck};
+pub use done::XferDone;
 pub use error::{Allowed, DecodeError, FieldPath, Place};
 pub use extension::{AckExtension, ReqExtension, WIRE_REVISION};
 pub use memdesc::{

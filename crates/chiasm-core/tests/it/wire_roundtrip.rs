@@ -3,6 +3,7 @@
 use chiasm_core::digest::Digest;
 use chiasm_core::dtype::Dtype;
 use chiasm_core::extent::Extent;
+use chiasm_core::host_hint::HostHint;
 use chiasm_core::plane::{Plane, PlaneList};
 use chiasm_core::wire::{
     AckExtension, AckLimits, AckStatus, ReqExtension, XferAck, XferReq, decode_rows,
@@ -41,7 +42,7 @@ struct ReqParts {
     compatibility_hash: String,
     session_id: String,
     connector_version: i128,
-    chiasm: Option<(u32, u64, PlaneList, u32, Option<String>)>,
+    chiasm: Option<ReqExtension<'static>>,
 }
 
 impl ReqParts {
@@ -51,16 +52,19 @@ impl ReqParts {
             compatibility_hash: &self.compatibility_hash,
             session_id: &self.session_id,
             connector_version: self.connector_version,
-            chiasm: self.chiasm.as_ref().map(|(rev, epoch, planes, attempt, fingerprint)| {
-                ReqExtension {
-                    rev: *rev,
-                    epoch: *epoch,
-                    planes: *planes,
-                    attempt: *attempt,
-                    fingerprint: fingerprint.as_deref(),
-                }
-            }),
+            chiasm: self.chiasm,
         }
+    }
+}
+
+prop_compose! {
+    fn req_extension()(
+        (rev, epoch, attempt) in (1..=u32::MAX, any::<u64>(), any::<u32>()),
+        planes in planes(),
+        fingerprint in option::of(select(vec!["", "f", "fingerprint of 34 bytes, str8 form"])),
+        host in any::<Option<[u8; 16]>>(),
+    ) -> ReqExtension<'static> {
+        ReqExtension { rev, epoch, planes, attempt, fingerprint, host: host.map(HostHint) }
     }
 }
 
@@ -70,9 +74,7 @@ prop_compose! {
         compatibility_hash in text(),
         session_id in text(),
         connector_version in int(),
-        chiasm in option::of(
-            (1..=u32::MAX, any::<u64>(), planes(), any::<u32>(), option::of("[a-z0-9]{0,128}"))
-        ),
+        chiasm in option::of(req_extension()),
     ) -> ReqParts {
         ReqParts { mm_hash, compatibility_hash, session_id, connector_version, chiasm }
     }
@@ -121,11 +123,12 @@ prop_compose! {
         digest in any::<Option<[u8; 16]>>(),
         fingerprint in option::of(select(vec!["", "f", "fingerprint of 34 bytes, str8 form"])),
         reason in option::of(select(vec!["", "no_plane", "quota", "draining"])),
+        region in option::of(select(vec!["", "chiasm-0123456789abcdef"])),
     ) -> AckExtension<'static> {
         let digest = digest.map(Digest);
         AckExtension {
             rev, epoch, attempt, plane, token, extents, dtype, shape, bytes, block_size_bytes,
-            lease_ms, digest, fingerprint, reason,
+            lease_ms, digest, fingerprint, reason, region,
         }
     }
 }

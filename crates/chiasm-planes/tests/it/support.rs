@@ -103,6 +103,7 @@ impl Source {
             block_size_bytes: BLOCK_BYTES,
             lease: LEASE,
             planes: [Plane::Tcp].into_iter().collect(),
+            shm: None,
             limits: ProducerLimits { max_blocks_per_peer: blocks, max_blocks: blocks, ..limits },
         };
         Self {

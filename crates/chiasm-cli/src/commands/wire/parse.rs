@@ -8,10 +8,11 @@ use chiasm_core::digest::Digest;
 use chiasm_core::dtype::Dtype;
 use chiasm_core::excerpt::Excerpt;
 use chiasm_core::extent::Extent;
+use chiasm_core::host_hint::HostHint;
 use chiasm_core::plane::Plane;
 use chiasm_core::wire::{
     AckExtension, AckLimits, AckStatus, CONNECTOR_VERSION, DescriptorRow, Progression,
-    ReqExtension, WIRE_REVISION, XferAck, XferReq, encode_rows,
+    ReqExtension, WIRE_REVISION, XferAck, XferDone, XferReq, encode_rows,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -40,6 +41,14 @@ struct ReqChiasm {
     #[serde(default)]
     attempt: u32,
     fingerprint: Option<String>,
+    host: Option<Binary>,
+}
+
+#[derive(Deserialize)]
+struct Done {
+    mm_hash: String,
+    session_id: String,
+    attempt: u32,
 }
 
 #[derive(Deserialize)]
@@ -67,6 +76,7 @@ struct AckChiasm {
     attempt: u32,
     plane: Option<String>,
     token: Option<Binary>,
+    region: Option<String>,
     #[serde(default)]
     extents: Vec<(u32, u32)>,
     dtype: Option<String>,
@@ -96,7 +106,8 @@ struct Region {
 
 const REQ_KEYS: &[&str] =
     &["mm_hash", "compatibility_hash", "session_id", "connector_version", "chiasm"];
-const REQ_CHIASM_KEYS: &[&str] = &["rev", "epoch", "planes", "attempt", "fingerprint"];
+const REQ_CHIASM_KEYS: &[&str] = &["rev", "epoch", "planes", "attempt", "fingerprint", "host"];
+const DONE_KEYS: &[&str] = &["mm_hash", "session_id", "attempt"];
 const ACK_KEYS: &[&str] = &[
     "mm_hash",
     "status",
@@ -112,6 +123,7 @@ const ACK_CHIASM_KEYS: &[&str] = &[
     "attempt",
     "plane",
     "token",
+    "region",
     "extents",
     "dtype",
     "shape",
@@ -129,6 +141,7 @@ pub(super) fn req(text: &str) -> Result<Vec<u8>> {
     let value: Value = serde_json::from_str(text)?;
     known_keys::check(&value, "$", REQ_KEYS)?;
     known_keys::check(&value["chiasm"], "$.chiasm", REQ_CHIASM_KEYS)?;
+    check_binary(&value["chiasm"]["host"], "$.chiasm.host")?;
     // From the text again: only there do serde's messages say line and column.
     let req: Req = serde_json::from_str(text)?;
     if i64::try_from(req.connector_version).is_err()
@@ -146,6 +159,16 @@ pub(super) fn req(text: &str) -> Result<Vec<u8>> {
     }
     .encode();
     XferReq::decode(&bytes)?;
+    Ok(bytes)
+}
+
+/// The end of a grant.
+pub(super) fn done(text: &str) -> Result<Vec<u8>> {
+    let value: Value = serde_json::from_str(text)?;
+    known_keys::check(&value, "$", DONE_KEYS)?;
+    let Done { mm_hash, session_id, attempt } = serde_json::from_str(text)?;
+    let bytes = XferDone { mm_hash: &mm_hash, session_id: &session_id, attempt }.encode();
+    XferDone::decode(&bytes)?;
     Ok(bytes)
 }
 
@@ -207,6 +230,11 @@ impl ReqChiasm {
             planes,
             attempt: self.attempt,
             fingerprint: self.fingerprint.as_deref(),
+            host: self
+                .host
+                .as_ref()
+                .map(|host| host.sixteen("$.chiasm.host").map(HostHint))
+                .transpose()?,
         })
     }
 }
@@ -223,6 +251,7 @@ impl AckChiasm {
             attempt: self.attempt,
             plane: self.plane.as_deref().map(|name| plane(name, "$.chiasm.plane")).transpose()?,
             token: sixteen(&self.token, "$.chiasm.token")?,
+            region: self.region.as_deref(),
             extents: extents.collect::<Result<_>>()?,
             dtype: self.dtype.as_deref().map(dtype).transpose()?,
             shape: self.shape,

@@ -5,7 +5,7 @@
 use chiasm_core::dtype::Dtype;
 use chiasm_core::plane::Plane;
 use chiasm_core::wire::{
-    AckExtension, DecodeError, DescriptorRow, ReqExtension, Rows, XferAck, XferReq,
+    AckExtension, DecodeError, DescriptorRow, ReqExtension, Rows, XferAck, XferDone, XferReq,
 };
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -33,6 +33,15 @@ struct ReqChiasm<'a> {
     attempt: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     fingerprint: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<Written>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Done<'a> {
+    mm_hash: &'a str,
+    session_id: &'a str,
+    attempt: u32,
 }
 
 #[derive(Serialize)]
@@ -56,6 +65,8 @@ struct AckChiasm<'a> {
     plane: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     extents: Vec<(u32, u32)>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,7 +132,13 @@ fn req_chiasm<'a>(chiasm: &ReqExtension<'a>) -> ReqChiasm<'a> {
         planes: chiasm.planes.iter().map(Plane::name).collect(),
         attempt: chiasm.attempt,
         fingerprint: chiasm.fingerprint,
+        host: chiasm.host.map(|host| Written { hex: hex::encode(&host.0) }),
     }
+}
+
+/// The end of a grant.
+pub(super) fn done<'a>(done: &XferDone<'a>) -> Done<'a> {
+    Done { mm_hash: done.mm_hash, session_id: done.session_id, attempt: done.attempt }
 }
 
 /// An ack.
@@ -145,6 +162,7 @@ fn ack_chiasm<'a>(chiasm: &AckExtension<'a>) -> AckChiasm<'a> {
         attempt: chiasm.attempt,
         plane: chiasm.plane.map(Plane::name),
         token: chiasm.token.map(written),
+        region: chiasm.region,
         extents: chiasm.extents.iter().map(|extent| (extent.first(), extent.count())).collect(),
         dtype: chiasm.dtype.map(Dtype::name),
         shape: chiasm.shape,

@@ -7,7 +7,7 @@ use chiasm_core::digest::Digest;
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::extent::Extent;
 use chiasm_core::plane::Plane;
-use chiasm_core::wire::{AckExtension, AckStatus, XferAck, XferReq};
+use chiasm_core::wire::{AckExtension, AckStatus, XferAck, XferDone, XferReq};
 
 use super::world::{BLOCK, CONNECT_TIMEOUT, World, meta, producer};
 
@@ -183,6 +183,8 @@ impl World {
             ConsumerAction::CloseLink(source, reason) => {
                 self.consumer.link_down(&source, &reason);
             }
+            // These producers pin nothing, so there is nothing to give back.
+            ConsumerAction::Send(_, payload) if XferDone::decode(&payload).is_ok() => {}
             ConsumerAction::Send(source, payload) => self.asked(&source, &payload),
             ConsumerAction::StartRead(order) => {
                 let transfer = order.transfer;

@@ -90,6 +90,8 @@ impl World {
             session: "session".into(),
             block_size_bytes: BLOCK,
             planes: [Plane::Tcp].into_iter().collect::<PlaneList>(),
+            host: None,
+            verify: true,
             ack_timeout: chiasm_core::limits::ACK_TIMEOUT,
             read_timeout: chiasm_core::limits::READ_TIMEOUT,
             lease_margin: chiasm_core::limits::LEASE_MARGIN,

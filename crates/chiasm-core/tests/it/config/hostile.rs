@@ -37,13 +37,16 @@ fn every_line_is_bounded_and_is_one_line() {
             }
         }
     }
-    for key in [format!("ec_{huge}"), format!("EC-{huge}")] {
+    let plain = "x".repeat(1_000_000);
+    for key in [format!("ec_{huge}"), format!("EC-{huge}"), format!("ec_{plain}")] {
         let lines = problems(read(&with(&key, json!(1))));
         assert_eq!(lines.len(), 1);
         assert!(lines[0].len() < 2048 && !lines[0].contains('\n'));
     }
-    let lines = warnings(read(&with(&huge, json!(1))));
-    assert!(lines.len() == 1 && lines[0].len() < 2048 && !lines[0].contains('\n'));
+    for key in [huge, plain] {
+        let lines = warnings(read(&with(&key, json!(1))));
+        assert!(lines.len() == 1 && lines[0].len() < 2048 && !lines[0].contains('\n'));
+    }
 }
 
 #[test]

@@ -258,6 +258,15 @@ fn the_allowlist_is_a_list_of_endpoints_and_ranges() {
 }
 
 #[test]
+fn no_entry_of_the_allowlist_is_dropped_because_the_others_are_right() {
+    for entry in [json!(5601), json!(null), json!(["b:1"]), json!("b")] {
+        let lines = problems(read(&with("ec_allowed_peers", json!(["a:1", entry]))));
+        assert_eq!(lines.len(), 1, "{entry}");
+        assert!(lines[0].starts_with("ec_allowed_peers, entry 2, "), "{}", lines[0]);
+    }
+}
+
+#[test]
 fn every_wrong_entry_of_the_allowlist_is_named_with_its_place_in_the_list() {
     let given = json!(["a:1", 5601, "127.1:5601", "b:2", null, "*:1", ["c:3"], "c:3-2"]);
     let lines = problems(read(&with("ec_allowed_peers", given)));

@@ -63,7 +63,7 @@ fn hazard_b1_b2_an_ack_that_does_not_fit_fails_its_transfer_alone() {
 
 /// The same without what a test's ack borrows.
 fn owned(extension: AckExtension<'_>) -> AckExtension<'static> {
-    AckExtension { fingerprint: None, reason: None, ..extension }
+    AckExtension { fingerprint: None, reason: None, region: None, ..extension }
 }
 
 /// The announced number of blocks must be what the announced form needs, whatever is granted.

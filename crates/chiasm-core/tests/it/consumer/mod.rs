@@ -25,7 +25,7 @@ use chiasm_core::extent::Extent;
 use chiasm_core::mm_hash::MmHash;
 use chiasm_core::plane::{Plane, PlaneList};
 use chiasm_core::time::Nanos;
-use chiasm_core::wire::{AckExtension, AckStatus, XferAck, XferReq};
+use chiasm_core::wire::{AckExtension, AckStatus, XferAck, XferDone, XferReq};
 
 const SECOND: u64 = 1_000_000_000;
 const DIGEST: Digest = Digest([7; 16]);
@@ -101,6 +101,8 @@ struct World {
     opened: Vec<Endpoint>,
     closed: Vec<(Endpoint, FailureReason)>,
     sent: Vec<Sent>,
+    /// Grants that were given back.
+    done: Vec<Sent>,
     reads: Vec<ReadOrder>,
     aborted: Vec<TransferId>,
     finished: Vec<Finished>,
@@ -116,6 +118,8 @@ impl World {
             session: "00000000000000aa".into(),
             block_size_bytes: 64,
             planes,
+            host: None,
+            verify: true,
             ack_timeout: Duration::from_secs(30),
             read_timeout: Duration::from_secs(20),
             lease_margin: Duration::from_secs(1),
@@ -126,6 +130,7 @@ impl World {
             opened: Vec::new(),
             closed: Vec::new(),
             sent: Vec::new(),
+            done: Vec::new(),
             reads: Vec::new(),
             aborted: Vec::new(),
             finished: Vec::new(),
@@ -150,6 +155,15 @@ impl World {
             match action {
                 ConsumerAction::OpenLink(endpoint) => self.opened.push(endpoint),
                 ConsumerAction::CloseLink(endpoint, reason) => self.closed.push((endpoint, reason)),
+                ConsumerAction::Send(to, payload) if XferDone::decode(&payload).is_ok() => {
+                    let done = XferDone::decode(&payload).expect("it has just been one");
+                    self.done.push(Sent {
+                        to,
+                        hash: done.mm_hash.to_owned(),
+                        session: done.session_id.to_owned(),
+                        attempt: done.attempt,
+                    });
+                }
                 ConsumerAction::Send(to, payload) => {
                     let request = XferReq::decode(&payload).expect("our own request decodes");
                     assert_eq!(request.compatibility_hash, "same");

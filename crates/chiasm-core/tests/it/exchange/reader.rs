@@ -44,6 +44,8 @@ impl Reader {
             session: format!("{number:016x}"),
             block_size_bytes: BLOCK_BYTES as u64,
             planes: [Plane::Tcp].into_iter().collect(),
+            host: None,
+            verify: true,
             ack_timeout: Duration::from_secs(30),
             read_timeout: Duration::from_secs(20),
             lease_margin: Duration::from_secs(1),

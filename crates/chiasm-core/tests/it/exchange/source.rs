@@ -85,6 +85,7 @@ impl Source {
             block_size_bytes: BLOCK_BYTES as u64,
             lease: Duration::from_secs(30),
             planes: [Plane::Tcp].into_iter().collect(),
+            shm: None,
             limits: ProducerLimits::for_region(BLOCKS),
         };
         Self {

@@ -1,5 +1,6 @@
 //! The producer: what upstream's own tests assert of theirs, what is ours, and a naive model of it.
 
+mod done;
 mod drain;
 mod grants;
 mod model;
@@ -15,9 +16,12 @@ use chiasm_core::digest::Digest;
 use chiasm_core::dtype::Dtype;
 use chiasm_core::entry::EntryMeta;
 use chiasm_core::extent::Extent;
+use chiasm_core::host_hint::HostHint;
 use chiasm_core::mm_hash::MmHash;
 use chiasm_core::plane::{Plane, PlaneList};
-use chiasm_core::producer::{GrantToken, PeerId, Producer, ProducerConfig, ProducerLimits};
+use chiasm_core::producer::{
+    GrantToken, PeerId, Producer, ProducerConfig, ProducerLimits, SharedRegion,
+};
 use chiasm_core::time::Nanos;
 use chiasm_core::wire::{AckLimits, AckStatus, ReqExtension, XferAck, XferReq};
 
@@ -25,6 +29,10 @@ const COMPAT: &str = "same";
 const BLOCK_BYTES: u64 = 64;
 const LEASE: Duration = Duration::from_secs(30);
 const LEASE_NANOS: u64 = 30_000_000_000;
+
+/// What every request is numbered as where a test says nothing else.
+const ATTEMPT: u32 = 7;
+const HOST: HostHint = HostHint([4; 16]);
 
 const ALICE: PeerId = PeerId(1);
 const BOB: PeerId = PeerId(2);
@@ -49,7 +57,12 @@ fn request<'a>(session: &'a str, hash: &'a str) -> XferReq<'a> {
         compatibility_hash: COMPAT,
         session_id: session,
         connector_version: 2,
-        chiasm: Some(ReqExtension { planes, attempt: 7, ..ReqExtension::default() }),
+        chiasm: Some(ReqExtension {
+            planes,
+            attempt: ATTEMPT,
+            host: Some(HOST),
+            ..ReqExtension::default()
+        }),
     }
 }
 
@@ -101,6 +114,7 @@ impl World {
             block_size_bytes: BLOCK_BYTES,
             lease: LEASE,
             planes: planes([Plane::Shm, Plane::Tcp]),
+            shm: Some(SharedRegion { host: HOST, name: "chiasm-ours".into() }),
             limits,
         };
         let cache = Cache::new(blocks, EvictionPolicy::Fifo);

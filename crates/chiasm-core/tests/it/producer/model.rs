@@ -7,7 +7,7 @@ use chiasm_core::mm_hash::MmHash;
 use chiasm_core::plane::Plane;
 use chiasm_core::producer::{GrantToken, PeerId, ProducerLimits, StreamId};
 use chiasm_core::time::Nanos;
-use chiasm_core::wire::AckStatus;
+use chiasm_core::wire::{AckStatus, XferDone};
 use proptest::prelude::*;
 
 use super::{COMPAT, LEASE, LEASE_NANOS, World, at, meta, planes, request};
@@ -24,12 +24,29 @@ const LIMITS: ProducerLimits = ProducerLimits {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Save { name: u8, blocks: u32 },
+    Save {
+        name: u8,
+        blocks: u32,
+    },
     MarkReady(u8),
     Evict(u8),
-    Ask { peer: usize, session: u8, name: u8, shm: bool, compatible: bool },
+    Ask {
+        peer: usize,
+        session: u8,
+        name: u8,
+        shm: bool,
+        compatible: bool,
+        attempt: u32,
+    },
     Open(usize),
     EndStream(usize, bool),
+    /// With the number that the grant was asked under, or another one.
+    Done {
+        peer: usize,
+        session: u8,
+        name: u8,
+        attempt: u32,
+    },
     PeerGone(usize),
     Pass(u64),
     Close,
@@ -42,6 +59,7 @@ struct Held {
     name: String,
     blocks: u32,
     plane: Plane,
+    attempt: u32,
     deadline: Nanos,
     token: Option<GrantToken>,
     stream: Option<StreamId>,
@@ -109,11 +127,16 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (name.clone(), 0..9_u32).prop_map(|(name, blocks)| Op::Save { name, blocks }),
         3 => name.clone().prop_map(Op::MarkReady),
         1 => name.clone().prop_map(Op::Evict),
-        8 => (0..PEERS, 0..4_u8, name, any::<bool>(), prop::bool::weighted(0.95)).prop_map(
-            |(peer, session, name, shm, compatible)| Op::Ask { peer, session, name, shm, compatible }
+        8 => (0..PEERS, 0..4_u8, name, any::<bool>(), prop::bool::weighted(0.95), 1..4_u32).prop_map(
+            |(peer, session, name, shm, compatible, attempt)| {
+                Op::Ask { peer, session, name, shm, compatible, attempt }
+            }
         ),
         4 => index.clone().prop_map(Op::Open),
         4 => (index, any::<bool>()).prop_map(|(index, completed)| Op::EndStream(index, completed)),
+        4 => (0..PEERS, 0..4_u8, 0..4_u8, 1..4_u32).prop_map(
+            |(peer, session, name, attempt)| Op::Done { peer, session, name, attempt }
+        ),
         1 => (0..PEERS).prop_map(Op::PeerGone),
         2 => prop_oneof![0..LEASE_NANOS, Just(1), Just(LEASE_NANOS)].prop_map(Op::Pass),
         1 => prop::bool::weighted(0.1).prop_map(|yes| if yes { Op::Close } else { Op::Pass(1) }),
@@ -151,8 +174,10 @@ impl Run {
                     let _ = self.world.cache.evict(key);
                 }
             }
-            Op::Ask { peer, session, name, shm, compatible } => {
-                self.ask(PeerId(self.peers[*peer]), *session, *name, *shm, *compatible);
+            Op::Ask { peer, session, name, shm, compatible, attempt } => {
+                let peer = PeerId(self.peers[*peer]);
+                let plane = if *shm { Plane::Shm } else { Plane::Tcp };
+                self.ask(peer, (*session, *name), plane, *compatible, *attempt);
             }
             Op::Open(index) => self.open(*index),
             Op::EndStream(index, completed) => {
@@ -160,6 +185,9 @@ impl Run {
                 let Some(stream) = all.get(index % all.len().max(1)).copied() else { return };
                 self.world.producer.stream_ended(stream, *completed, &mut self.world.cache);
                 self.model.held.retain(|held| held.stream != Some(stream));
+            }
+            Op::Done { peer, session, name, attempt } => {
+                self.done(PeerId(self.peers[*peer]), *session, *name, *attempt);
             }
             Op::PeerGone(peer) => {
                 let gone = PeerId(self.peers[*peer]);
@@ -187,18 +215,26 @@ impl Run {
         }
     }
 
-    fn ask(&mut self, peer: PeerId, session: u8, name: u8, shm: bool, compatible: bool) {
+    fn ask(
+        &mut self,
+        peer: PeerId,
+        (session, name): (u8, u8),
+        plane: Plane,
+        compatible: bool,
+        attempt: u32,
+    ) {
         let (session, name) = (format!("s{session}"), format!("h{name}"));
-        let plane = if shm { Plane::Shm } else { Plane::Tcp };
         let entry = self.world.cache.find(&name).map(|(_, entry)| entry.blocks());
         let deadline = at(self.now).after(LEASE);
         let blocks = entry.unwrap_or(0);
         let (token, stream) = (None, None);
-        let mut wanted = Held { peer, session, name, blocks, plane, deadline, token, stream };
+        let mut wanted =
+            Held { peer, session, name, blocks, plane, attempt, deadline, token, stream };
         let (expected, renewed) = self.model.answer(&self.world, &wanted, compatible);
         let mut request = request(&wanted.session, &wanted.name);
         request.compatibility_hash = if compatible { COMPAT } else { "other" };
-        request.chiasm.as_mut().unwrap().planes = planes([plane]);
+        let chiasm = request.chiasm.as_mut().unwrap();
+        (chiasm.planes, chiasm.attempt) = (planes([plane]), attempt);
         let reply = self.world.send(at(self.now), peer, &request);
         assert_eq!(reply.status, expected, "{wanted:?} {reply:?}");
 
@@ -213,6 +249,43 @@ impl Run {
                 Some(at) => self.model.held[at] = wanted,
                 None => self.model.held.push(wanted),
             }
+        }
+    }
+
+    /// Ends exactly the grant that this very connection got for this very attempt.
+    fn done(&mut self, peer: PeerId, session: u8, name: u8, attempt: u32) {
+        let (session, name) = (format!("s{session}"), format!("h{name}"));
+        let done = XferDone { session_id: &session, mm_hash: &name, attempt };
+        let before = self.world.producer.counters();
+        let answer = self.world.producer.handle_request(
+            at(self.now),
+            peer,
+            &done.encode(),
+            &mut self.world.cache,
+        );
+        assert_eq!(answer, None);
+        let owns = self.model.sessions.contains(&(session.clone(), peer));
+        let ended = self.model.held.iter().position(|held| {
+            owns && held.stream.is_none()
+                && (held.peer, &held.session, &held.name, held.attempt)
+                    == (peer, &session, &name, attempt)
+        });
+        // Of two planes under one number, which no consumer of ours makes, one is ended: the model
+        // follows the producer's order.
+        let ended = ended.map(|first| {
+            let same = |held: &Held| {
+                held.stream.is_none()
+                    && (held.peer, &held.session, &held.name, held.attempt)
+                        == (peer, &session, &name, attempt)
+            };
+            let shm = self.model.held.iter().position(|it| same(it) && it.plane == Plane::Shm);
+            shm.unwrap_or(first)
+        });
+        let after = self.world.producer.counters();
+        let counted = (after.done - before.done, after.stray_dones - before.stray_dones);
+        assert_eq!(counted, if ended.is_some() { (1, 0) } else { (0, 1) });
+        if let Some(index) = ended {
+            self.model.held.remove(index);
         }
     }
 

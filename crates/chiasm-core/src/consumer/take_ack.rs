@@ -1,0 +1,105 @@
+//! From an ack to a read under way, or to a grant that is given back.
+
+use super::ack_check;
+use super::action::{ConsumerAction, ReadOrder, RemoteRegion};
+use super::link::{Answer, Link};
+use super::transfer::{Held, Reading, State, Transfer};
+use super::{Consumer, FailureReason, TransferId};
+use crate::cache::{Cache, ReserveError};
+use crate::endpoint::Endpoint;
+use crate::mm_hash::MmHash;
+use crate::plane::Plane;
+use crate::time::Nanos;
+use crate::wire::XferAck;
+
+impl Consumer {
+    /// An ack that its transfer waits for.
+    pub(super) fn take_ack(
+        &mut self,
+        now: Nanos,
+        source: &Endpoint,
+        answer: &Answer,
+        ack: &XferAck<'_>,
+        cache: &mut Cache,
+    ) {
+        match self.agree(now, source, answer, ack, cache) {
+            Ok(reading) => self.start_read(answer.transfer, reading, ack, cache),
+            Err(reason) => {
+                self.decline(source, answer, ack);
+                self.fail(answer.transfer, reason);
+            }
+        }
+    }
+
+    /// What an ack grants is not going to be read.
+    pub(super) fn decline(&mut self, source: &Endpoint, answer: &Answer, ack: &XferAck<'_>) {
+        if let Some(held) = self.held(source, answer, ack)
+            && let Ok(hash) = MmHash::new(ack.mm_hash)
+        {
+            self.release(source, &hash, held);
+        }
+    }
+
+    /// The grant that an ack is. Upstream's has no name by which it could be given back.
+    fn held(&self, source: &Endpoint, answer: &Answer, ack: &XferAck<'_>) -> Option<Held> {
+        let extension = ack.chiasm.as_ref().filter(|_| ack.status.is_ok())?;
+        let session = self.links.get(source).and_then(Link::number)?;
+        Some(Held { session, attempt: answer.attempt, plane: extension.plane })
+    }
+
+    /// Checks an ack and, if nothing is wrong with it, takes room for what it grants.
+    fn agree(
+        &self,
+        now: Nanos,
+        source: &Endpoint,
+        answer: &Answer,
+        ack: &XferAck<'_>,
+        cache: &mut Cache,
+    ) -> Result<Reading, FailureReason> {
+        let gone = || FailureReason::Lost("while its ack was read".into());
+        let Transfer { wanted, .. } = self.transfers.get(&answer.transfer).ok_or_else(gone)?;
+        let session = self.links.get(source).map_or("", Link::session);
+        let agreed = ack_check::check(wanted, ack, session, answer.offered, &self.config)?;
+        let held = self.held(source, answer, ack).ok_or_else(gone)?;
+        let lease = agreed.lease.saturating_sub(self.config.lease_margin);
+        let lease_end = answer.sent.after(lease);
+        if now >= lease_end {
+            return Err(FailureReason::LeaseRanOut);
+        }
+        let staged = cache.stage(&wanted.hash, agreed.meta, wanted.blocks);
+        let entry = staged.map_err(|error| match error {
+            ReserveError::TooLarge { .. } => FailureReason::TooLarge,
+            ReserveError::Full { .. } | ReserveError::Duplicate { .. } => FailureReason::NoRoom,
+        })?;
+        let deadline = now.after(self.config.read_timeout);
+        Ok(Reading { entry, agreed, held, lease_end, deadline })
+    }
+
+    fn start_read(&mut self, id: TransferId, reading: Reading, ack: &XferAck<'_>, cache: &Cache) {
+        let Reading { entry, agreed, deadline, .. } = reading;
+        let local = cache.entry(entry).map(|entry| entry.extents().to_vec()).unwrap_or_default();
+        let Some(transfer) = self.transfers.get_mut(&id) else { return };
+        if let State::Asking { deadline } = transfer.state {
+            self.deadlines.remove(&(deadline, id));
+        }
+        self.deadlines.insert((deadline, id));
+        let extension = ack.chiasm.as_ref().filter(|_| agreed.plane == Plane::Shm);
+        let shm = extension.map(|extension| RemoteRegion {
+            name: extension.region.unwrap_or_default().into(),
+            epoch: extension.epoch,
+            extents: extension.extents.clone(),
+        });
+        self.actions.push_back(ConsumerAction::StartRead(ReadOrder {
+            transfer: id,
+            source: transfer.wanted.source.clone(),
+            plane: agreed.plane,
+            token: agreed.token,
+            shm,
+            local,
+            bytes: agreed.meta.bytes,
+            digest: agreed.digest.is_some(),
+        }));
+        transfer.state = State::Reading(reading);
+        self.staged.push_back(id);
+    }
+}
