@@ -117,3 +117,12 @@ pub(crate) fn fetch(
     node.finish(hash);
     result
 }
+
+/// Looks, whenever something has changed at the node and ten times a second, until it is so.
+pub(crate) fn wait_until(node: &Node, what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}: {:?}", node.usage());
+        node.wait(Duration::from_millis(100));
+    }
+}
