@@ -98,6 +98,7 @@ fn fetch(
     let mut running: Vec<(String, &str)> = Vec::new();
     let mut done = 0;
     while done < names.len() {
+        let news = consumer.news();
         while running.len() < outstanding
             && let Some((index, name)) = waiting.next()
         {
@@ -124,7 +125,7 @@ fn fetch(
             }
         }
         if ended.is_empty() {
-            consumer.wait(Duration::from_secs(1));
+            consumer.wait(news, Duration::from_secs(1));
         }
         done += ended.len();
         for id in ended {

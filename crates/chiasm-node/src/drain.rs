@@ -17,7 +17,7 @@ impl Node {
     /// What this node reads itself goes on meanwhile; local saves and loads work as before.
     pub fn drain(&self, limit: Duration, mut go_on: impl FnMut() -> bool) -> usize {
         let end = clock::now().after(limit);
-        self.with_core(|core, _| core.drain());
+        self.shared.act(|core, _| core.drain());
         let live = self.live_grants();
         if live > 0 {
             let limit_s = limit.as_secs_f64();
@@ -28,6 +28,7 @@ impl Node {
             );
         }
         loop {
+            let news = self.news();
             let left = self.live_grants();
             if left == 0 {
                 return 0;
@@ -37,7 +38,7 @@ impl Node {
                 tracing::warn!(left, "draining ends: live grants are cut off");
                 return left;
             }
-            self.wait(rest.min(PATIENCE));
+            self.wait(news, rest.min(PATIENCE));
         }
     }
 }

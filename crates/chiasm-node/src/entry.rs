@@ -5,7 +5,6 @@ use chiasm_core::entry::EntryMeta;
 use chiasm_core::extent::Extent;
 use chiasm_region::{LandedDigest, RangeError};
 
-use crate::clock;
 use crate::shared::Shared;
 
 /// An encoder output on its way into the region.
@@ -64,7 +63,8 @@ impl<'a> Saving<'a> {
         }
         if let Some(key) = self.key.take() {
             let digest = std::mem::take(&mut self.digest).finish();
-            self.shared.core().mark_ready(clock::now(), key, Some(digest))?;
+            self.shared.act(|core, now| core.mark_ready(now, key, Some(digest)))?;
+            self.shared.notify();
         }
         Ok(())
     }
@@ -73,7 +73,8 @@ impl<'a> Saving<'a> {
 impl Drop for Saving<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            let _ = self.shared.core().discard(clock::now(), key);
+            let _ = self.shared.act(|core, now| core.discard(now, key));
+            self.shared.notify();
         }
     }
 }
@@ -111,6 +112,6 @@ impl<'a> Loaded<'a> {
 
 impl Drop for Loaded<'_> {
     fn drop(&mut self) {
-        let _ = self.shared.core().unpin(clock::now(), self.key);
+        let _ = self.shared.act(|core, now| core.unpin(now, self.key));
     }
 }

@@ -55,7 +55,7 @@ impl EventLoop {
         };
         tracing::error!(error, "the node's thread has ended: no remote reads from here on");
         shared.core().set_allowlist(clock::now(), Allowlist::default());
-        shared.changed.notify_all();
+        shared.notify();
     }
 
     fn turn(mut self) -> std::io::Result<()> {
@@ -97,10 +97,8 @@ impl EventLoop {
     /// Deadlines, and everything that the last inputs have brought about.
     fn settle(&mut self) {
         let now = clock::now();
-        let ended = {
-            let mut core = self.shared.core();
-            if core.poll_timeout() <= now { core.handle_timeout(now) } else { Vec::new() }
-        };
+        let due = self.shared.core().poll_timeout() <= now;
+        let ended = if due { self.shared.core().handle_timeout(now) } else { Vec::new() };
         self.inbound.end_streams(now, &ended, &self.shared);
         self.inbound.handle_timeout(now, &self.shared, &self.poller);
         self.inbound.pump(now, &self.shared, &self.poller);
@@ -121,7 +119,9 @@ impl EventLoop {
         for event in events {
             self.journal.take(&event);
         }
-        self.shared.changed.notify_all();
+        if due {
+            self.shared.notify();
+        }
     }
 
     fn timeout(&self) -> Option<Duration> {

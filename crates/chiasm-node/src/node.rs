@@ -19,7 +19,6 @@ use chiasm_core::instance::{Instance, InstanceConfig};
 use chiasm_core::limits;
 use chiasm_core::mm_hash::MmHash;
 use chiasm_core::producer::{ProducerConfig, ProducerCounters, ProducerLimits};
-use chiasm_core::time::Nanos;
 use chiasm_region::{Region, RegionOptions, reclaim_stale};
 
 use crate::clock;
@@ -77,7 +76,7 @@ fn remedy(error: &std::io::Error) -> &'static str {
 /// One node: a region, a background thread, and the sockets that it owns. Stops when it is dropped.
 #[derive(Debug)]
 pub struct Node {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     endpoint: Option<Endpoint>,
     block_size_bytes: u64,
@@ -189,7 +188,7 @@ impl Node {
     ///
     /// [`Admission::track`]: chiasm_core::admission::Admission::track
     pub fn track(&self, id: &str, items: Vec<Item>) -> Result<(), Untracked> {
-        self.with_core(|core, now| core.track(now, id, items))
+        self.shared.act(|core, now| core.track(now, id, items))
     }
 
     /// What to do with a request in this step; see [`Admission::ensure`].
@@ -197,24 +196,25 @@ impl Node {
     /// [`Admission::ensure`]: chiasm_core::admission::Admission::ensure
     #[must_use]
     pub fn ensure(&self, id: &str, items: usize, computed: u32) -> Option<Decision> {
-        self.with_core(|core, now| core.ensure(now, id, items, computed))
+        self.shared.act(|core, now| core.ensure(now, id, items, computed))
     }
 
     /// The request has ended, however.
     pub fn finish(&self, id: &str) {
-        self.with_core(|core, now| core.finish(now, id));
+        self.shared.act(|core, now| core.finish(now, id));
+        self.shared.notify();
     }
 
     /// Requests that have failed since the last call, each exactly once.
     #[must_use]
     pub fn take_unavailable_requests(&self) -> Vec<Arc<str>> {
-        self.with_core(|core, _| core.take_unavailable_requests())
+        self.shared.act(|core, _| core.take_unavailable_requests())
     }
 
     /// Replaces the list of producers that may be read from. What waits for one that is not on it any
     /// more is refused.
     pub fn set_allowlist(&self, allowed: Allowlist) {
-        self.with_core(|core, now| core.set_allowlist(now, allowed));
+        self.shared.act(|core, now| core.set_allowlist(now, allowed));
         self.shared.waker.wake();
     }
 
@@ -238,29 +238,23 @@ impl Node {
         Some(Loaded::new(&self.shared, key, meta, extents))
     }
 
-    /// Waits until something has changed that a waiting request could be interested in, at most for
-    /// `limit`. May return early; ask again then.
-    pub fn wait(&self, limit: Duration) {
-        let core = self.shared.core();
-        drop(self.shared.changed.wait_timeout(core, limit));
+    /// How much news there has been. Read it before looking at requests, and hand it to
+    /// [`Node::wait`] afterwards: then nothing that happens in between is slept through.
+    #[must_use]
+    pub fn news(&self) -> u64 {
+        self.shared.news()
+    }
+
+    /// Waits until there is more news than `seen` that a waiting request could be interested in, at
+    /// most for `limit`.
+    pub fn wait(&self, seen: u64, limit: Duration) {
+        self.shared.wait(seen, limit);
     }
 
     /// Every endpoint whose name was resolved or to which a socket was opened, at most 4096.
     #[must_use]
     pub fn contacted(&self) -> Vec<Endpoint> {
         self.shared.all_contacted()
-    }
-
-    /// Lets the node's thread know if there is something for it to do.
-    pub(crate) fn with_core<T>(&self, call: impl FnOnce(&mut Instance, Nanos) -> T) -> T {
-        let mut core = self.shared.core();
-        let result = call(&mut core, clock::now());
-        let has_work = core.has_work();
-        drop(core);
-        if has_work {
-            self.shared.waker.wake();
-        }
-        result
     }
 }
 

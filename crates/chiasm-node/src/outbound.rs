@@ -110,7 +110,7 @@ impl Outbound {
         // The last place before a name is resolved and a socket opened (S1).
         if !allowed {
             shared.core().link_down(now, endpoint, &not_allowed());
-            shared.changed.notify_all();
+            shared.notify();
             return;
         }
         if is_known {
@@ -148,7 +148,7 @@ impl Outbound {
         };
         let end = ReadEnd::Failed(FailureReason::Plane(refusal));
         shared.core().read_ended(now, order.transfer, end);
-        shared.changed.notify_all();
+        shared.notify();
     }
 
     /// A control socket is ready.
@@ -210,7 +210,7 @@ impl Outbound {
             }
         }
         if changed {
-            shared.changed.notify_all();
+            shared.notify();
         }
     }
 
@@ -224,7 +224,7 @@ impl Outbound {
             core.read_ended(now, transfer, end);
         }
         drop(core);
-        shared.changed.notify_all();
+        shared.notify();
     }
 
     /// Leaves the producers that are not on the allowlist any more, if it has changed.

@@ -4,20 +4,25 @@
 //! The mutex is held for microseconds: never across IO or a copy, never while logging.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::instance::Instance;
+use chiasm_core::time::Nanos;
 use chiasm_region::Region;
 
+use crate::clock;
 use crate::poller::Waker;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     instance: Mutex<Instance>,
-    /// Told after every change that a waiting engine thread could be interested in.
-    pub(crate) changed: Condvar,
+    changed: Condvar,
+    /// How often [`Shared::notify`] was called. Written under the core's lock only, so that nobody can
+    /// miss news between a look at the core and the wait for more.
+    news: AtomicU64,
     pub(crate) waker: Arc<Waker>,
     pub(crate) region: Region,
     stopping: AtomicBool,
@@ -32,6 +37,7 @@ impl Shared {
         Self {
             instance: Mutex::new(instance),
             changed: Condvar::new(),
+            news: AtomicU64::new(0),
             waker,
             region,
             stopping: AtomicBool::new(false),
@@ -55,6 +61,37 @@ impl Shared {
         if self.region.copy_out(&extents, 0, &mut byte).is_ok() {
             let _ = self.region.copy_in(&extents, 0, &[!byte[0]]);
         }
+    }
+
+    /// Lets the engine do something with the core, and the node's thread know if there is work for it.
+    pub(crate) fn act<T>(&self, call: impl FnOnce(&mut Instance, Nanos) -> T) -> T {
+        let mut core = self.core();
+        let result = call(&mut core, clock::now());
+        let has_work = core.has_work();
+        drop(core);
+        if has_work {
+            self.waker.wake();
+        }
+        result
+    }
+
+    /// Something has changed that a waiting engine thread could be interested in.
+    pub(crate) fn notify(&self) {
+        let core = self.core();
+        self.news.fetch_add(1, Ordering::Relaxed);
+        drop(core);
+        self.changed.notify_all();
+    }
+
+    /// How much news there has been.
+    pub(crate) fn news(&self) -> u64 {
+        self.news.load(Ordering::Relaxed)
+    }
+
+    /// Waits until there is more news than `seen`, at most for `limit`.
+    pub(crate) fn wait(&self, seen: u64, limit: Duration) {
+        let nothing_new = |_: &mut Instance| self.news() == seen;
+        drop(self.changed.wait_timeout_while(self.core(), limit, nothing_new));
     }
 
     /// A name is about to be resolved or a socket opened for this endpoint.

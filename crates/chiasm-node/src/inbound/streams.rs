@@ -97,6 +97,7 @@ impl Streams {
         self.closed.push(stream.peer);
         if let Some(serving) = stream.serve.serving() {
             shared.core().stream_ended(now, serving, false);
+            shared.notify();
         }
     }
 
@@ -162,5 +163,6 @@ impl Serving for Core<'_> {
 
     fn completed(&mut self, stream: StreamId) {
         self.shared.core().stream_ended(self.now, stream, true);
+        self.shared.notify();
     }
 }

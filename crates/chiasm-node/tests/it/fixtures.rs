@@ -79,12 +79,13 @@ pub(crate) fn item_for_test(hash: &str, offer: RemoteAnnouncement) -> Item {
 pub(crate) fn decide(node: &Node, id: &str, items: usize) -> Decision {
     let end = Instant::now() + PATIENCE;
     loop {
+        let news = node.news();
         let decision = node.ensure(id, items, 0).expect("the request is tracked");
         if decision != Decision::Wait {
             return decision;
         }
         assert!(Instant::now() < end, "{id} is not decided within {PATIENCE:?}");
-        node.wait(Duration::from_millis(100));
+        node.wait(news, Duration::from_millis(100));
     }
 }
 
@@ -121,8 +122,12 @@ pub(crate) fn fetch(
 /// Looks, whenever something has changed at the node and ten times a second, until it is so.
 pub(crate) fn wait_until(node: &Node, what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
-    while !is_so() {
+    loop {
+        let news = node.news();
+        if is_so() {
+            return;
+        }
         assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}: {:?}", node.usage());
-        node.wait(Duration::from_millis(100));
+        node.wait(news, Duration::from_millis(100));
     }
 }

@@ -24,9 +24,8 @@ const WINDOW: usize = 64;
 /// Bytes written into a file at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// How long to wait for news before looking again: at a signal, and at news that came between the
-/// last look and the wait, which nothing wakes for.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// How long to wait for news before looking for a signal.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Each encoding is a request of its own, so that each ends for itself.
 pub(super) struct Fetching<'a> {
@@ -58,6 +57,7 @@ impl<'a> Fetching<'a> {
     /// Goes on until every encoding has ended, or a signal has come.
     pub(super) fn run(&mut self, stop: &StopSignal) -> Result<(), Failure> {
         while !stop.came() {
+            let news = self.node.news();
             self.start_more();
             let mut ended = false;
             for index in std::mem::take(&mut self.running) {
@@ -72,7 +72,7 @@ impl<'a> Fetching<'a> {
                 return Ok(());
             }
             if !ended {
-                self.node.wait(PATIENCE);
+                self.node.wait(news, PATIENCE);
             }
         }
         Err(Failure::work(anyhow::anyhow!("stopped by a signal")))
