@@ -72,6 +72,28 @@ pub enum RegionError {
         /// What is wrong.
         source: HeaderError,
     },
+    /// Attaching to a peer: the region belongs to another life of its node than the one that was meant.
+    #[error("{path} belongs to another life of its node than the one that granted")]
+    OtherLife {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Attaching to a peer: blocks of another size.
+    #[error("{path} has blocks of {found} bytes, this node's have {expected}")]
+    BlockSize {
+        /// The file.
+        path: PathBuf,
+        /// Bytes per block there.
+        found: u64,
+        /// Bytes per block here.
+        expected: u64,
+    },
+    /// Attaching to a peer: not all of the file's memory is there, which a region's always is.
+    #[error("{path} has holes: it is no region that Chiasm has made")]
+    Holes {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file system is too small: 64 MB is Docker's default for `/dev/shm`.
     #[error(
         "{dir} has {free_bytes} bytes free, the region needs {needed_bytes}: enlarge it (docker run \

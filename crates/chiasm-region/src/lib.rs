@@ -27,6 +27,8 @@
 //! against the geometry; remove, change or follow a file that is not provably a dead region of this
 //! user; leave a file, a descriptor or a mapping behind when it fails.
 
+#[expect(unsafe_code, reason = "unsafe fence 1: copies between two mappings")]
+mod copy;
 mod create;
 mod digest;
 mod error;
@@ -38,6 +40,7 @@ mod mapping;
 #[expect(unsafe_code, reason = "unsafe fence 1: raw pointers into the region, checked copies")]
 mod memory;
 mod options;
+mod peer;
 mod reclaim;
 mod region;
 #[expect(unsafe_code, reason = "unsafe fence 1: scattered socket IO straight on the mapping")]
@@ -48,5 +51,6 @@ pub use error::{ForeignCause, RegionError};
 pub use geometry::RangeError;
 pub use header::HeaderError;
 pub use options::{RegionOptions, WAKE_ADDRESS_BYTES};
+pub use peer::PeerRegion;
 pub use reclaim::{reclaim_stale, region_of_status_socket, status_socket};
 pub use region::Region;

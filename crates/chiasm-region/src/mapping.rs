@@ -81,10 +81,24 @@ impl Mapping {
         }
     }
 
+    /// Number of mapped bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Fault the pages of `len` bytes from byte `at` on in for reading; `at` lies on a page.
+    pub(crate) fn populate_read(&self, at: usize, len: usize) -> Result<(), Errno> {
+        self.advise_from(at, len, Advice::LinuxPopulateRead)
+    }
+
     fn advise(&self, len: usize, advice: Advice) -> Result<(), Errno> {
-        let base = self.bytes().pointer(0, len);
-        // SAFETY: the range is inside our own mapping, and neither advice that is used here changes
-        // a byte of it.
+        self.advise_from(0, len, advice)
+    }
+
+    fn advise_from(&self, at: usize, len: usize, advice: Advice) -> Result<(), Errno> {
+        let base = self.bytes().pointer(at, len);
+        // SAFETY: the range is inside our own mapping, and no advice that is used here changes a byte
+        // of it.
         unsafe { madvise(base.cast(), len, advice) }
     }
 }

@@ -12,7 +12,7 @@ pub const WAKE_ADDRESS_BYTES: usize = 108;
 const PREFIX: &str = "chiasm-";
 
 /// Longest file name in bytes. `NAME_MAX` is 255; the rest is room for the draft's decoration.
-const NAME_BYTES: usize = 200;
+const NAME_BYTES: usize = chiasm_core::limits::MAX_REGION_NAME_BYTES;
 
 /// What [`Region::create`](crate::Region::create) makes.
 #[derive(Debug, Clone, PartialEq, Eq)]

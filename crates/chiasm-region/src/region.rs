@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use chiasm_core::extent::Extent;
 
+use crate::copy::{LANDING_BYTES, Stores, copy};
 use crate::create;
 use crate::digest::{CHUNK_BYTES, LandedDigest};
 use crate::error::RegionError;
@@ -18,6 +19,7 @@ use crate::header::Header;
 use crate::mapping::{Access, Mapping};
 use crate::memory::SharedBytes;
 use crate::options::RegionOptions;
+use crate::peer::PeerRegion;
 
 /// The shared memory of one instance, mapped into this process.
 ///
@@ -200,6 +202,45 @@ impl Region {
     ) -> io::Result<usize> {
         let pieces = self.writable_pieces(extents, offset, len).map_err(invalid_input)?;
         crate::socket::receive(socket, self.bytes(), pieces)
+    }
+
+    /// Copy bytes `offset .. offset + len` of an entry that a peer has laid over `remote` to the same
+    /// bytes of the entry laid over `local`; with `digest`, take them in as they landed. Nothing is
+    /// copied if either does not fit.
+    ///
+    /// The caller caps `len`, as for [`Region::send`].
+    pub fn copy_from_peer(
+        &self,
+        peer: &PeerRegion,
+        remote: &[Extent],
+        local: &[Extent],
+        offset: u64,
+        len: usize,
+        mut digest: Option<&mut LandedDigest>,
+    ) -> Result<(), RangeError> {
+        let mut sources = peer.pieces(remote, offset, len)?;
+        let mut source = Piece { at: 0, len: 0 };
+        let (most, stores) = match digest {
+            Some(_) => (LANDING_BYTES, Stores::Plain),
+            None => (usize::MAX, Stores::Streamed),
+        };
+        // Both sides were found to have all bytes: neither runs out before the other.
+        for mut target in self.writable_pieces(local, offset, len)? {
+            while target.len > 0 {
+                if source.len == 0 {
+                    let Some(next) = sources.next() else { return Ok(()) };
+                    source = next;
+                }
+                let now = target.len.min(source.len).min(most);
+                copy(peer.bytes(), source.at, self.bytes(), target.at, now, stores);
+                if let Some(digest) = digest.as_deref_mut() {
+                    digest.take_in(self.bytes(), Piece { at: target.at, len: now });
+                }
+                source = Piece { at: source.at + now, len: source.len - now };
+                target = Piece { at: target.at + now, len: target.len - now };
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn bytes(&self) -> SharedBytes<'_> {

@@ -67,6 +67,11 @@ fn entry() {
             let _region = Region::create(&options_for_test(&dir)).unwrap();
             say_and_wait("created");
         }
+        "serve" => {
+            let region = Region::create(&options_for_test(&dir)).unwrap();
+            region.copy_in(&[extent(2, 3)], 0, &pattern(3000)).unwrap();
+            say_and_wait("created");
+        }
         "attach" => {
             let region = Region::attach(&dir.join(NAME)).unwrap();
             let extents = [extent(8, 2), extent(0, 1)];

@@ -6,6 +6,7 @@ mod failures;
 mod headers;
 mod hostile;
 mod lifetime;
+mod peers;
 mod small_tmpfs;
 mod sockets;
 mod status_socket;
