@@ -4,7 +4,10 @@
 //! and in a simulator. Whoever owns sockets, planes and the clock drives it: one input with `now`,
 //! then its actions until there are none, then back no later than its timeout.
 
+mod dispatched;
+
 use std::sync::Arc;
+use std::time::Duration;
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng as _, SeedableRng as _};
@@ -16,6 +19,7 @@ use crate::consumer::{
     Consumer, ConsumerAction, ConsumerConfig, FailureReason, ReadEnd, TransferId,
 };
 use crate::digest::Digest;
+use crate::dispatch::Dispatches;
 use crate::endpoint::Endpoint;
 use crate::entry::EntryMeta;
 use crate::mm_hash::MmHash;
@@ -33,9 +37,11 @@ pub struct InstanceConfig {
     pub consumer: ConsumerConfig,
     /// How it decides.
     pub admission: AdmissionConfig,
+    /// How long a worker may take to report a save: `save_timeout_s`.
+    pub save_timeout: Duration,
     /// Producers that it may read from.
     pub allowed: Allowlist,
-    /// Makes grant tokens and jitter.
+    /// Makes grant tokens, jitter and the ids of dispatches.
     pub seed: [u8; 32],
 }
 
@@ -46,6 +52,7 @@ pub struct Instance {
     producer: Producer,
     consumer: Consumer,
     admission: Admission,
+    dispatches: Dispatches,
     allowlist_version: u64,
 }
 
@@ -65,6 +72,7 @@ impl Instance {
             producer: Producer::new(config.producer, seed()),
             consumer: Consumer::new(config.consumer),
             admission: Admission::new(config.admission, config.allowed, seed()),
+            dispatches: Dispatches::new(config.save_timeout, rng.next_u64()),
             allowlist_version: 0,
         }
     }
@@ -166,6 +174,7 @@ impl Instance {
     pub fn handle_timeout(&mut self, now: Nanos) -> Vec<StreamId> {
         self.consumer.handle_timeout(now, &mut self.cache);
         let streams = self.producer.handle_timeout(now, &mut self.cache);
+        self.dispatches_timeout(now);
         self.settle(now);
         streams
     }
@@ -174,7 +183,7 @@ impl Instance {
     #[must_use]
     pub fn poll_timeout(&self) -> Nanos {
         let machines = self.consumer.poll_timeout().min(self.producer.poll_timeout());
-        machines.min(self.admission.poll_timeout())
+        machines.min(self.admission.poll_timeout()).min(self.dispatches.poll_timeout())
     }
 }
 

@@ -15,6 +15,7 @@ pub mod cache;
 pub mod config;
 pub mod consumer;
 pub mod digest;
+pub mod dispatch;
 pub mod dtype;
 pub mod endpoint;
 pub mod entry;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chiasm_core::admission;
 use chiasm_core::allowlist::Allowlist;
+use chiasm_core::dispatch;
 use chiasm_core::endpoint::{Host, ListenAddress};
 use chiasm_core::identity::Identity;
 use chiasm_core::limits;
@@ -21,7 +22,8 @@ pub struct NodeConfig {
     pub region_bytes: u64,
     /// Directory of the region's file: `/dev/shm`.
     pub region_dir: PathBuf,
-    /// File name of the region; `chiasm-` and 16 random hexadecimal digits if not given.
+    /// File name of the region; `chiasm-` and 16 random hexadecimal digits if not given. Workers find
+    /// the region by it, and may have made it before the node starts.
     pub region_name: Option<String>,
     /// What peers must agree on, the block size among it.
     pub identity: Identity,
@@ -39,6 +41,8 @@ pub struct NodeConfig {
     pub ack_timeout: Duration,
     /// How long one read may take: 20 s (`read_timeout_s`).
     pub read_timeout: Duration,
+    /// How long a worker may take to report a save: 60 s (`save_timeout_s`).
+    pub save_timeout: Duration,
     /// How long one (request, `mm_hash`) may wait in all: 60 s (`wait_budget_s`).
     pub wait_budget: Duration,
     /// Whether to answer `chiasm status` over a socket beside the region. Off by default.
@@ -65,6 +69,7 @@ impl NodeConfig {
             lease: limits::UPSTREAM_LEASE,
             ack_timeout: limits::ACK_TIMEOUT,
             read_timeout: limits::READ_TIMEOUT,
+            save_timeout: dispatch::SAVE_TIMEOUT,
             wait_budget: admission::limits::WAIT_BUDGET,
             status: false,
             fault: None,

@@ -354,6 +354,7 @@ fn instance_config(config: &NodeConfig, blocks: u32, ids: &Ids) -> InstanceConfi
             wait_budget: config.wait_budget,
             ..AdmissionConfig::default()
         },
+        save_timeout: config.save_timeout,
         allowed: config.allowed.clone(),
         seed: ids.seed,
     }

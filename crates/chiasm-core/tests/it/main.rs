@@ -12,6 +12,7 @@ mod conformance_offload;
 mod conformance_pair;
 mod conformance_transfers;
 mod consumer;
+mod dispatch;
 mod endpoint;
 mod exchange;
 mod identity;
