@@ -47,7 +47,6 @@ pub(crate) fn create(options: &RegionOptions, means: &Means) -> Result<Region, R
         epoch: options.epoch,
         creator_user: rustix::process::geteuid().as_raw(),
         creator_process: std::process::id(),
-        wake_address: options.wake_address.clone(),
     };
     let dir = path.parent().expect("a directory and a name");
     // First, so that a dead region's memory is there for the new one, and a live one is reported

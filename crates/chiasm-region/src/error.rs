@@ -3,8 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use chiasm_core::dispatch::Rank;
+
 use crate::header::HeaderError;
-use crate::options::WAKE_ADDRESS_BYTES;
 
 /// Why there is no region. Whatever the variant, nothing was left behind: no file, no descriptor, no
 /// mapping.
@@ -33,12 +34,6 @@ pub enum RegionError {
         /// The name as given.
         name: String,
     },
-    /// The wake-up address does not fit its field.
-    #[error("a wake-up address of {bytes} bytes: at most {WAKE_ADDRESS_BYTES} fit")]
-    WakeAddressTooLong {
-        /// Bytes given.
-        bytes: usize,
-    },
     /// Another process uses the region of this name: two instances were given one name.
     #[error(
         "{path} is in use by a running process: give each instance a name of its own, or stop the \
@@ -47,6 +42,32 @@ pub enum RegionError {
     Live {
         /// The file.
         path: PathBuf,
+    },
+    /// Joining: the region that is there has other blocks than this process was told. All processes of
+    /// an instance must be started with the same `ec_cpu_bytes` and the same model.
+    #[error(
+        "{path} has {} blocks of {} bytes, not {} of {}: start all processes of the instance with the \
+         same ec_cpu_bytes and model, or give each instance a name of its own",
+        .found.0, .found.1, .wanted.0, .wanted.1
+    )]
+    OtherShape {
+        /// The file.
+        path: PathBuf,
+        /// Its blocks and their size in bytes.
+        found: (u32, u64),
+        /// Those of this process.
+        wanted: (u32, u64),
+    },
+    /// Another live process is this worker rank of the instance.
+    #[error(
+        "rank {rank} of {path} is a running process already: stop it, or give each instance a name \
+         of its own"
+    )]
+    RankTaken {
+        /// The file.
+        path: PathBuf,
+        /// The rank.
+        rank: Rank,
     },
     /// Something else has this name. It was not touched.
     #[error(

@@ -4,8 +4,8 @@
 //! torn disk, a joke. Parsing checks every field against what the file really is before anything is
 //! mapped, and never indexes, casts or overflows.
 //!
-//! All numbers little-endian. The rest of the header area (64 KiB in all, more where pages are
-//! larger) is zero and free; bytes from 4096 on are meant for the completion rings.
+//! All numbers little-endian. None of it changes after the file has its name; what changes lies behind
+//! it (`header_area`).
 //!
 //! | at | bytes | field |
 //! |---|---|---|
@@ -16,16 +16,12 @@
 //! | 24 | 8 | header area in bytes: where block 0 starts |
 //! | 32 | 8 | file size in bytes |
 //! | 40 | 8 | epoch |
-//! | 48 | 8 | completion rings: offset, zero while there are none |
-//! | 56 | 8 | completion rings: bytes, zero while there are none |
+//! | 48 | 16 | zero |
 //! | 64 | 4 | creator's user id, for people |
 //! | 68 | 4 | creator's process id in its own namespace, for people |
-//! | 72 | 4 | wake-up address: bytes used, 0 for none |
-//! | 76 | 108 | wake-up address (a Unix datagram socket's `sun_path`) |
-//! | 184 | 72 | zero |
+//! | 72 | 184 | zero |
 
 use crate::geometry::Geometry;
-use crate::options::WAKE_ADDRESS_BYTES;
 
 /// Bytes of the header proper.
 pub(crate) const HEADER_BYTES: usize = 256;
@@ -68,12 +64,6 @@ pub enum HeaderError {
         /// Size that follows from the geometry.
         needed_bytes: u64,
     },
-    /// The wake-up address is longer than its field.
-    #[error("wake-up address of {bytes} bytes, at most {WAKE_ADDRESS_BYTES} fit")]
-    WakeAddress {
-        /// The length that the file states.
-        bytes: u32,
-    },
     /// A field that this layout leaves zero is not.
     #[error("bytes that this layout keeps zero are in use")]
     Reserved,
@@ -86,14 +76,11 @@ pub(crate) struct Header {
     pub(crate) epoch: u64,
     pub(crate) creator_user: u32,
     pub(crate) creator_process: u32,
-    /// At most [`WAKE_ADDRESS_BYTES`].
-    pub(crate) wake_address: Vec<u8>,
 }
 
 impl Header {
     /// The header's bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        assert!(self.wake_address.len() <= WAKE_ADDRESS_BYTES, "the options were checked");
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&LAYOUT_VERSION.to_le_bytes());
@@ -105,9 +92,6 @@ impl Header {
         bytes.extend_from_slice(&[0; 16]);
         bytes.extend_from_slice(&self.creator_user.to_le_bytes());
         bytes.extend_from_slice(&self.creator_process.to_le_bytes());
-        let wake_len = u32::try_from(self.wake_address.len()).expect("asserted above");
-        bytes.extend_from_slice(&wake_len.to_le_bytes());
-        bytes.extend_from_slice(&self.wake_address);
         bytes.resize(HEADER_BYTES, 0);
         bytes
     }
@@ -125,11 +109,9 @@ impl Header {
         let header_bytes = fields.u64()?;
         let stated_bytes = fields.u64()?;
         let epoch = fields.u64()?;
-        let rings: [u8; 16] = fields.take()?;
+        let unused: [u8; 16] = fields.take()?;
         let creator_user = fields.u32()?;
         let creator_process = fields.u32()?;
-        let wake_len = fields.u32()?;
-        let wake_field: [u8; WAKE_ADDRESS_BYTES] = fields.take()?;
 
         let geometry = Geometry::with_header(blocks, block_size_bytes, header_bytes, page_bytes)
             .ok_or(HeaderError::Geometry { blocks, block_size_bytes, header_bytes })?;
@@ -137,21 +119,10 @@ impl Header {
         if file_bytes != needed_bytes || stated_bytes != needed_bytes {
             return Err(HeaderError::FileSize { file_bytes, needed_bytes });
         }
-        let (wake_address, unused) = usize::try_from(wake_len)
-            .ok()
-            .and_then(|len| wake_field.split_at_checked(len))
-            .ok_or(HeaderError::WakeAddress { bytes: wake_len })?;
-        let zero = [rings.as_slice(), unused, fields.0];
-        if zero.iter().any(|field| field.iter().any(|&byte| byte != 0)) {
+        if unused.iter().chain(fields.0).any(|&byte| byte != 0) {
             return Err(HeaderError::Reserved);
         }
-        Ok(Self {
-            geometry,
-            epoch,
-            creator_user,
-            creator_process,
-            wake_address: wake_address.to_vec(),
-        })
+        Ok(Self { geometry, epoch, creator_user, creator_process })
     }
 }
 
@@ -202,7 +173,6 @@ mod tests {
             epoch: 0x0102_0304_0506_0708,
             creator_user: 1000,
             creator_process: 42,
-            wake_address: b"/run/chiasm.sock".to_vec(),
         }
     }
 
@@ -230,9 +200,8 @@ mod tests {
         assert_eq!(bytes[32..40], (65536_u64 + 36864).to_le_bytes());
         assert_eq!(bytes[40..48], [8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(bytes[48..64], [0; 16]);
-        assert_eq!(bytes[64..76], *b"\xe8\x03\0\0\x2a\0\0\0\x10\0\0\0");
-        assert_eq!(bytes[76..92], *b"/run/chiasm.sock");
-        assert_eq!(bytes[92..], [0; 164]);
+        assert_eq!(bytes[64..72], *b"\xe8\x03\0\0\x2a\0\0\0");
+        assert_eq!(bytes[72..], [0; 184]);
     }
 
     #[test]
@@ -247,8 +216,7 @@ mod tests {
         assert!(matches!(parse_changed(24, &[0; 8]), Err(HeaderError::Geometry { .. })));
         assert!(matches!(parse_changed(12, &[9]), Err(HeaderError::FileSize { .. })));
         assert!(matches!(parse_changed(32, &[255; 8]), Err(HeaderError::FileSize { .. })));
-        assert_eq!(parse_changed(72, &[109]), Err(HeaderError::WakeAddress { bytes: 109 }));
-        for reserved in [48, 63, 92, 183, 184, 255] {
+        for reserved in [48, 63, 72, 184, 255] {
             assert_eq!(parse_changed(reserved, &[1]), Err(HeaderError::Reserved), "at {reserved}");
         }
         let bytes = header_for_test().encode();

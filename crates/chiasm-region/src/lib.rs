@@ -1,9 +1,10 @@
 //! The shared memory of one instance: its file, its locks, its blocks. Unsafe fence 1.
 //!
 //! One file, made and mapped by the first process of an instance and mapped by its others, holds a
-//! header and then the blocks that entries are laid over. This crate decides three things and
-//! nothing else: how that file lives and dies ([`Region::create`], [`Region::attach`],
-//! [`reclaim_stale`]), which bytes of it an entry's extents mean, and how bytes get in and out.
+//! header and then the blocks that entries are laid over. This crate decides four things and
+//! nothing else: how that file lives and dies ([`Region::create_or_attach`], [`Region::attach`],
+//! [`reclaim_stale`]), which bytes of it an entry's extents mean, how bytes get in and out, and how
+//! workers tell the node that they are done ([`Worker`], [`Completions`]).
 //! Which blocks belong to whom, and when they may be touched, is the cache's business.
 //!
 //! # Life and death are decided by locks
@@ -27,6 +28,9 @@
 //! against the geometry; remove, change or follow a file that is not provably a dead region of this
 //! user; leave a file, a descriptor or a mapping behind when it fails.
 
+#[expect(unsafe_code, reason = "unsafe fence 1: byte locks, which rustix does not have")]
+mod claim;
+mod completions;
 #[expect(unsafe_code, reason = "unsafe fence 1: copies between two mappings")]
 mod copy;
 mod create;
@@ -35,6 +39,8 @@ mod error;
 mod file;
 mod geometry;
 mod header;
+mod header_area;
+mod join;
 #[expect(unsafe_code, reason = "unsafe fence 1: mapping shared memory and copying in and out")]
 mod mapping;
 #[expect(unsafe_code, reason = "unsafe fence 1: raw pointers into the region, checked copies")]
@@ -43,14 +49,21 @@ mod options;
 mod peer;
 mod reclaim;
 mod region;
+mod ring;
+#[expect(unsafe_code, reason = "unsafe fence 1: atomics in shared memory")]
+mod shared_words;
+mod sleep;
 #[expect(unsafe_code, reason = "unsafe fence 1: scattered socket IO straight on the mapping")]
 mod socket;
+mod worker;
 
+pub use completions::{Completions, WorkerLife};
 pub use digest::{LandedDigest, digest_of};
 pub use error::{ForeignCause, RegionError};
 pub use geometry::RangeError;
 pub use header::HeaderError;
-pub use options::{RegionOptions, WAKE_ADDRESS_BYTES};
+pub use options::RegionOptions;
 pub use peer::PeerRegion;
-pub use reclaim::{reclaim_stale, region_of_status_socket, status_socket};
+pub use reclaim::{reclaim_stale, region_of_status_socket, status_socket, wake_socket};
 pub use region::Region;
+pub use worker::{Worker, WorkerError};

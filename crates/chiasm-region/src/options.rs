@@ -5,9 +5,6 @@ use std::path::{Path, PathBuf};
 use crate::error::RegionError;
 use crate::geometry::Geometry;
 
-/// Room for the node's wake-up address in bytes: `sun_path` of a Unix socket address on Linux.
-pub const WAKE_ADDRESS_BYTES: usize = 108;
-
 /// Every region's file name starts so: what `reclaim_stale` looks for, and what an operator greps.
 const PREFIX: &str = "chiasm-";
 
@@ -29,13 +26,10 @@ pub struct RegionOptions {
     pub block_size_bytes: u64,
     /// Random id of this node's life.
     pub epoch: u64,
-    /// Unix datagram address (`sun_path`) that wakes the node, at most [`WAKE_ADDRESS_BYTES`];
-    /// empty while there is none.
-    pub wake_address: Vec<u8>,
 }
 
 impl RegionOptions {
-    /// A region in `/dev/shm` with epoch 0 and no wake-up address.
+    /// A region in `/dev/shm` with epoch 0.
     #[must_use]
     pub fn new(name: impl Into<String>, blocks: u32, block_size_bytes: u64) -> Self {
         Self {
@@ -44,7 +38,6 @@ impl RegionOptions {
             blocks,
             block_size_bytes,
             epoch: 0,
-            wake_address: Vec::new(),
         }
     }
 
@@ -59,9 +52,6 @@ impl RegionOptions {
         }
         if block_size_bytes == 0 {
             return Err(RegionError::ZeroBlockSize);
-        }
-        if self.wake_address.len() > WAKE_ADDRESS_BYTES {
-            return Err(RegionError::WakeAddressTooLong { bytes: self.wake_address.len() });
         }
         let geometry = Geometry::new(blocks, block_size_bytes, page_bytes())
             .ok_or(RegionError::TooLarge { blocks, block_size_bytes })?;

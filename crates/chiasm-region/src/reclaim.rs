@@ -34,6 +34,18 @@ pub fn status_socket(region: &Path) -> PathBuf {
     path.into()
 }
 
+/// What the name of the wake-up socket beside a region has more than the region's own.
+const WAKE_SUFFIX: &str = ".wake";
+
+/// Where the node of the region at `region` is woken by its workers: a Unix datagram socket, mode 0600.
+/// It lives and dies as the [`status_socket`] does.
+#[must_use]
+pub fn wake_socket(region: &Path) -> PathBuf {
+    let mut path = region.as_os_str().to_owned();
+    path.push(WAKE_SUFFIX);
+    path.into()
+}
+
 /// The region that a status socket belongs to; `None` if `path` is no name of one.
 #[must_use]
 pub fn region_of_status_socket(path: &Path) -> Option<PathBuf> {
@@ -99,13 +111,20 @@ fn remove_opened(file: &OwnedFd, path: &Path) -> Result<Removal, RegionError> {
         let in_use = file::lock(file, FlockOperation::NonBlockingLockShared, path)?;
         return Ok(if in_use { Removal::Live } else { Removal::Busy });
     }
+    remove_locked(file, path)
+}
+
+/// Remove the name `path` of this open region of ours, whose exclusive lock we have, if it is still its
+/// name.
+fn remove_locked(file: &OwnedFd, path: &Path) -> Result<Removal, RegionError> {
     // The lock is on the file that was opened. Its name may be another's by now: then that one has
     // been made since, and is alive.
     if !file::is_at(file.as_fd(), path) {
         return Ok(Removal::Busy);
     }
-    // First: under the region's lock nobody can make one anew.
-    remove_status_socket(&status_socket(path));
+    // First: under the region's lock nobody can make them anew.
+    remove_socket(&status_socket(path));
+    remove_socket(&wake_socket(path));
     match fs::unlink(path) {
         Ok(()) => Ok(Removal::Removed),
         Err(Errno::NOENT) => Ok(Removal::Absent),
@@ -113,8 +132,19 @@ fn remove_opened(file: &OwnedFd, path: &Path) -> Result<Removal, RegionError> {
     }
 }
 
+/// Remove the region at `path` if no process is left that uses it; of several that leave at once, one
+/// does. Whatever is in the way, the next start removes what is left.
+pub(crate) fn remove_if_unused(path: &Path) {
+    let Ok(Ok(file)) = file::open_ours(path, Access::ReadOnly) else { return };
+    // The exclusive lock alone: a try for the shared one could stand in the way of another's try.
+    let unused = file::lock(&file, FlockOperation::NonBlockingLockExclusive, path);
+    if unused.is_ok_and(|unused| unused) && matches!(foreign_content(&file, path), Ok(None)) {
+        let _ = remove_locked(&file, path);
+    }
+}
+
 /// A failure leaves a socket on which nobody listens: untidy, no more.
-fn remove_status_socket(path: &Path) {
+fn remove_socket(path: &Path) {
     let is_ours = |stat: &fs::Stat| {
         FileType::from_raw_mode(stat.st_mode) == FileType::Socket
             && stat.st_uid == rustix::process::geteuid().as_raw()

@@ -7,8 +7,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use chiasm_core::dispatch::Rank;
 use chiasm_core::extent::Extent;
 
+use crate::claim;
 use crate::copy::{LANDING_BYTES, Stores, copy};
 use crate::create;
 use crate::digest::{CHUNK_BYTES, LandedDigest};
@@ -16,10 +18,13 @@ use crate::error::RegionError;
 use crate::file::{self, Found};
 use crate::geometry::{Piece, Pieces, RangeError};
 use crate::header::Header;
+use crate::header_area;
+use crate::join::{self, LastOut};
 use crate::mapping::{Access, Mapping};
 use crate::memory::SharedBytes;
 use crate::options::RegionOptions;
 use crate::peer::PeerRegion;
+use crate::sleep;
 
 /// The shared memory of one instance, mapped into this process.
 ///
@@ -40,6 +45,9 @@ pub struct Region {
     /// The process whose drop removes the file; `None` in those that attached. A forked child has a
     /// copy of this value, but not this process id.
     creator: Option<u32>,
+    /// Set where the last process removes the file. The last field: it looks whether anybody is left
+    /// when this one's mapping and descriptor are gone.
+    last_out: Option<LastOut>,
 }
 
 impl Region {
@@ -64,6 +72,60 @@ impl Region {
         Self::attach_as(path, Access::ReadOnly)
     }
 
+    /// Attach to the region of this name, or make it: for the processes of one instance, of which
+    /// nobody knows which comes first. An epoch of 0 in `options` stands for a random one; the epoch
+    /// of a region that is there is left as it is.
+    ///
+    /// Fails with [`RegionError::OtherShape`] if the region that is there has other blocks. The file is
+    /// removed by the node's drop if a node [claims](Region::claim_node) it, else by the last process
+    /// that lets go of it.
+    pub fn create_or_attach(options: &RegionOptions) -> Result<Self, RegionError> {
+        join::create_or_attach(options)
+    }
+
+    /// Become the one node of this region: what it removes it removes for all, and no other process can
+    /// be its node, now or later. Blocks belong to one node's books, and what a worker was told by an
+    /// earlier node it may still be doing.
+    pub fn claim_node(&mut self) -> Result<(), RegionError> {
+        let live = || RegionError::Live { path: self.path.clone() };
+        if !self.claim(header_area::BOARD_AT)? || sleep::had_node(&header_area::board(self)) {
+            return Err(live());
+        }
+        sleep::note_node(&header_area::board(self));
+        self.creator = Some(std::process::id());
+        self.last_out = None;
+        Ok(())
+    }
+
+    /// Become the one process of `rank`.
+    pub(crate) fn claim_rank(&self, rank: Rank) -> Result<(), RegionError> {
+        if self.claim(header_area::ring_at(rank))? {
+            return Ok(());
+        }
+        Err(RegionError::RankTaken { path: self.path.clone(), rank })
+    }
+
+    fn claim(&self, at: usize) -> Result<bool, RegionError> {
+        if self.access == Access::ReadOnly {
+            let source = io::Error::from(io::ErrorKind::PermissionDenied);
+            return Err(RegionError::io("claim a part of", &self.path, source));
+        }
+        claim::take(self.file.as_fd(), at as u64)
+            .map_err(|source| RegionError::io("claim a part of", &self.path, source))
+    }
+
+    /// Whether another process has claimed the part of the header area at byte `at`.
+    pub(crate) fn is_claimed(&self, at: usize) -> io::Result<bool> {
+        claim::is_taken(self.file.as_fd(), at as u64)
+    }
+
+    /// Its file goes with the last process that has it.
+    pub(crate) fn left_to_the_last(mut self) -> Self {
+        self.creator = None;
+        self.last_out = Some(LastOut::new(&self.path));
+        self
+    }
+
     fn attach_as(path: &Path, access: Access) -> Result<Self, RegionError> {
         let path = crate::options::absolute(path)?;
         let file = match file::open_live(&path, access)? {
@@ -75,13 +137,14 @@ impl Region {
         let len = mapped_bytes(&header);
         let mapping = Mapping::new(file.as_fd(), len, access)
             .map_err(|source| RegionError::io("map", &path, source))?;
-        Ok(Self { path, header, access, mapping, file, creator: None })
+        Ok(Self { path, header, access, mapping, file, creator: None, last_out: None })
     }
 
     /// What [`create`] made, as its creator's.
     pub(crate) fn created(path: PathBuf, header: Header, mapping: Mapping, file: OwnedFd) -> Self {
         let creator = Some(header.creator_process);
-        Self { path, header, access: Access::ReadWrite, mapping, file, creator }
+        let access = Access::ReadWrite;
+        Self { path, header, access, mapping, file, creator, last_out: None }
     }
 
     /// Number of blocks, at least one.
@@ -106,12 +169,6 @@ impl Region {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Unix datagram address that wakes the node, empty if there is none.
-    #[must_use]
-    pub fn wake_address(&self) -> &[u8] {
-        &self.header.wake_address
     }
 
     /// User and process id of the creator, the latter in its own PID namespace: for logs only,

@@ -8,9 +8,10 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use chiasm_region::{LandedDigest, Region, RegionError, RegionOptions};
+use chiasm_core::dispatch::Outcome;
+use chiasm_region::{LandedDigest, Region, RegionError, RegionOptions, Worker};
 
-use crate::support::{NAME, extent, options_for_test, pattern, spawn, traces};
+use crate::support::{NAME, extent, options_for_test, pattern, rank, save_for_test, spawn, traces};
 
 const TASK: &str = "CHIASM_REGION_CHILD_TASK";
 const DIR: &str = "CHIASM_REGION_CHILD_DIR";
@@ -26,7 +27,20 @@ pub(crate) struct Child {
 impl Child {
     /// Start a child with `task` in `dir` and wait until it has spoken.
     pub(crate) fn run(task: &str, dir: &Path) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        Self::start(Command::new(std::env::current_exe().unwrap()), task, dir)
+    }
+
+    /// As [`Child::run`], as the first process of a PID namespace of its own. That needs root: CI runs
+    /// as root. It cannot be killed, since only its parent is ours.
+    pub(crate) fn run_in_pid_namespace(task: &str, dir: &Path) -> Self {
+        let mut unshare = Command::new("unshare");
+        unshare
+            .args(["--pid", "--fork", "--mount-proc", "--"])
+            .arg(std::env::current_exe().unwrap());
+        Self::start(unshare, task, dir)
+    }
+
+    fn start(mut command: Command, task: &str, dir: &Path) -> Self {
         command
             .args(["child::entry", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
             .env(TASK, task)
@@ -78,6 +92,26 @@ fn entry() {
             let mut digest = LandedDigest::new();
             region.copy_in_digested(&extents, 500, &pattern(2500), &mut digest).unwrap();
             say_and_wait(&digest.finish().to_string());
+        }
+        "join" => {
+            let _region = Region::create_or_attach(&options_for_test(&dir)).unwrap();
+            say_and_wait("joined");
+        }
+        "node" => {
+            let mut region = Region::create_or_attach(&options_for_test(&dir)).unwrap();
+            region.claim_node().unwrap();
+            say_and_wait("claimed");
+        }
+        "work" => {
+            let mut worker = Worker::attach(&options_for_test(&dir), rank(3)).unwrap();
+            let digest = worker.copy_in(&save_for_test(3), &pattern(2500)).unwrap();
+            let outcome = Outcome::Done(Some(digest));
+            worker.complete(save_for_test(3).receipt(), outcome).unwrap();
+            say_and_wait(&std::process::id().to_string());
+        }
+        "reclaim" => {
+            let removed = chiasm_region::reclaim_stale(&dir).unwrap();
+            say_and_wait(&removed.len().to_string());
         }
         "panic" => {
             let _region = Region::create(&options_for_test(&dir)).unwrap();

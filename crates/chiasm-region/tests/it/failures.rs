@@ -58,19 +58,6 @@ fn a_name_that_is_none(#[case] name: &str) {
 }
 
 #[test]
-fn a_wake_up_address_that_does_not_fit() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut options = options_for_test(dir.path());
-    options.wake_address = vec![b'a'; 109];
-    let error = fails(dir.path(), &options);
-    assert!(matches!(error, RegionError::WakeAddressTooLong { bytes: 109 }), "{error}");
-    options.wake_address.pop();
-    let region = Region::create(&options).unwrap();
-    let attached = Region::attach(region.path()).unwrap();
-    assert_eq!(attached.wake_address(), options.wake_address);
-}
-
-#[test]
 fn a_file_in_place_of_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");

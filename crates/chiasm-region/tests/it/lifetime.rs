@@ -21,13 +21,10 @@ fn is_live(outcome: &Result<Region, RegionError>) -> bool {
 fn a_region_is_one_private_file_of_the_full_size_while_it_lives() {
     let dir = tempfile::tempdir().unwrap();
     let before = traces(dir.path());
-    let mut options = options_for_test(dir.path());
-    options.wake_address = b"\0chiasm/wake".to_vec();
-    let region = Region::create(&options).unwrap();
+    let region = region_for_test(dir.path());
 
     assert_eq!(region.path(), dir.path().join(NAME));
     assert_eq!((region.blocks(), region.block_size_bytes(), region.epoch()), (10, 1000, 7));
-    assert_eq!(region.wake_address(), b"\0chiasm/wake");
     let uid = rustix::process::geteuid().as_raw();
     assert_eq!(region.creator(), (uid, std::process::id()));
     let file = fs::metadata(region.path()).unwrap();
@@ -38,7 +35,6 @@ fn a_region_is_one_private_file_of_the_full_size_while_it_lives() {
 
     let attached = Region::attach(region.path()).unwrap();
     assert_eq!((attached.blocks(), attached.block_size_bytes(), attached.epoch()), (10, 1000, 7));
-    assert_eq!(attached.wake_address(), region.wake_address());
     assert_eq!(attached.creator(), region.creator());
     drop(attached);
     assert!(region.path().exists(), "only its creator removes it");

@@ -6,6 +6,10 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::{RwLock, RwLockReadGuard};
 
+use chiasm_core::cache::EntryKey;
+use chiasm_core::dispatch::{DispatchId, Order, OrderKind, Rank};
+use chiasm_core::dtype::Dtype;
+use chiasm_core::entry::EntryMeta;
 use chiasm_core::extent::Extent;
 use chiasm_region::{Region, RegionOptions};
 
@@ -22,6 +26,22 @@ pub(crate) fn region_for_test(dir: &Path) -> Region {
 
 pub(crate) fn extent(first: u32, count: u32) -> Extent {
     Extent::new(first, count).expect("a valid extent")
+}
+
+pub(crate) fn rank(number: u16) -> Rank {
+    Rank::new(number).expect("a rank")
+}
+
+/// The order to save 2500 bytes into blocks 8, 9 and 1.
+pub(crate) fn save_for_test(by: u16) -> Order {
+    Order {
+        kind: OrderKind::Save,
+        dispatch: DispatchId::from_u64(77),
+        key: EntryKey::from_parts(4, 5),
+        ranks: rank(by).into(),
+        meta: EntryMeta::new(50, 50, Dtype::Uint8).expect("small"),
+        extents: vec![extent(8, 2), extent(1, 1)],
+    }
 }
 
 /// `len` bytes that differ from their neighbours and from block to block.
