@@ -80,6 +80,8 @@ type GrantKey = (Arc<str>, MmHash, Plane);
 #[derive(Debug, Default)]
 struct PeerUsage {
     grants: usize,
+    /// Its grants and streams by entry: one that it reads again counts once.
+    entries: BTreeMap<EntryKey, u32>,
     blocks: u64,
     sessions: BTreeSet<Arc<str>>,
 }
@@ -153,8 +155,9 @@ impl Grants {
         Ok(session)
     }
 
-    /// Gives the grant that is wanted, or renews the one that is there: one pin, a new lease and a
-    /// new token (the old one opens nothing any more).
+    /// Gives the grant that is wanted, or renews the one that is there: one pin, one token, a new
+    /// lease. The token stays, since two requests of one session may differ in what they expect of the
+    /// entry: the one that will not read must not void the other's.
     pub(super) fn give(
         &mut self,
         wanted: Grant,
@@ -176,10 +179,12 @@ impl Grants {
         }
         if let Some(usage) = self.peers.get(&wanted.peer)
             && usage.grants > 0
-            && (usage.grants >= self.limits.max_grants_per_peer
-                || usage.blocks + blocks > u64::from(self.limits.max_blocks_per_peer))
         {
-            return Err(RefusalReason::Quota);
+            let more = if usage.entries.contains_key(&wanted.entry) { 0 } else { blocks };
+            let full = usage.blocks + more > u64::from(self.limits.max_blocks_per_peer);
+            if full || usage.grants >= self.limits.max_grants_per_peer {
+                return Err(RefusalReason::Quota);
+            }
         }
         let more = if self.entries.contains_key(&wanted.entry) { 0 } else { blocks };
         let pinned = u64::from(self.pinned_blocks) + more;
@@ -190,24 +195,19 @@ impl Grants {
     }
 
     fn renew(&mut self, slot: usize, wanted: &Grant) -> Grant {
-        let token = self.new_token();
         let holder = self.holders.get_mut(slot).expect("the table names live holders only");
         let grant = &mut holder.grant;
         debug_assert!(grant.entry == wanted.entry, "a pinned entry keeps its name");
-        self.tokens.remove(&grant.token);
         self.deadlines.remove(&(grant.deadline, slot));
-        grant.token = token;
         grant.attempt = wanted.attempt;
         grant.deadline = wanted.deadline;
-        self.tokens.insert(token, slot);
         self.deadlines.insert((wanted.deadline, slot));
         // The session has come back on another connection, which answers for it from now on.
         let before = std::mem::replace(&mut grant.peer, wanted.peer);
         let renewed = grant.clone();
         if before != wanted.peer {
-            let blocks = blocks_in(&renewed.extents);
-            self.discharge(before, blocks);
-            self.charge(wanted.peer, blocks);
+            self.discharge(before, &renewed);
+            self.charge(wanted.peer, &renewed);
         }
         renewed
     }
@@ -215,7 +215,7 @@ impl Grants {
     fn insert(&mut self, mut grant: Grant, key: GrantKey) -> Grant {
         grant.token = self.new_token();
         let blocks = blocks_in(&grant.extents);
-        self.charge(grant.peer, blocks);
+        self.charge(grant.peer, &grant);
         let holders = self.entries.entry(grant.entry).or_insert(0);
         if *holders == 0 {
             self.pinned_blocks += narrow(blocks);
@@ -332,7 +332,7 @@ impl Grants {
             self.waiting.remove(&grant.key());
         }
         let blocks = blocks_in(&grant.extents);
-        self.discharge(grant.peer, blocks);
+        self.discharge(grant.peer, &grant);
         if let Some(holders) = self.entries.get_mut(&grant.entry) {
             *holders -= 1;
             if *holders == 0 {
@@ -344,16 +344,26 @@ impl Grants {
         debug_assert!(unpinned.is_ok(), "a grant holds one pin until it ends");
     }
 
-    fn charge(&mut self, peer: PeerId, blocks: u64) {
+    fn charge(&mut self, peer: PeerId, grant: &Grant) {
         let usage = self.peers.entry(peer).or_default();
         usage.grants += 1;
-        usage.blocks += blocks;
+        let holders = usage.entries.entry(grant.entry).or_insert(0);
+        *holders += 1;
+        if *holders == 1 {
+            usage.blocks += blocks_in(&grant.extents);
+        }
     }
 
-    fn discharge(&mut self, peer: PeerId, blocks: u64) {
+    fn discharge(&mut self, peer: PeerId, grant: &Grant) {
         if let Some(usage) = self.peers.get_mut(&peer) {
             usage.grants -= 1;
-            usage.blocks -= blocks;
+            if let Some(holders) = usage.entries.get_mut(&grant.entry) {
+                *holders -= 1;
+                if *holders == 0 {
+                    usage.entries.remove(&grant.entry);
+                    usage.blocks -= blocks_in(&grant.extents);
+                }
+            }
         }
         self.forget_peer_if_idle(peer);
     }

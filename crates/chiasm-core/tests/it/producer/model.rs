@@ -109,12 +109,15 @@ impl Model {
             return (AckStatus::Ok, same);
         }
         let theirs: Vec<&Held> = self.held.iter().filter(|held| held.peer == wanted.peer).collect();
-        let their_blocks: u32 = theirs.iter().map(|held| held.blocks).sum();
+        let entries: BTreeSet<_> = theirs.iter().map(|held| (&held.name, held.blocks)).collect();
+        let their_blocks: u32 = entries.iter().map(|(_, blocks)| blocks).sum();
+        let theirs_already = theirs.iter().any(|held| held.name == wanted.name);
+        let more = if theirs_already { 0 } else { wanted.blocks };
         let pinned_already = self.held.iter().any(|held| held.name == wanted.name);
         let pinned = self.pinned() + if pinned_already { 0 } else { wanted.blocks };
         let too_many = self.held.len() >= LIMITS.max_grants
             || theirs.len() >= LIMITS.max_grants_per_peer
-            || !theirs.is_empty() && their_blocks + wanted.blocks > LIMITS.max_blocks_per_peer
+            || !theirs.is_empty() && their_blocks + more > LIMITS.max_blocks_per_peer
             || !self.held.is_empty() && pinned > LIMITS.max_blocks;
         (if too_many { AckStatus::NotReady } else { AckStatus::Ok }, None)
     }
