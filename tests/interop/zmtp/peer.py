@@ -15,7 +15,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 WAIT_MS = 20_000
-# Around the frame format's boundaries: short and long lengths, the empty payload, the router's limit.
+# Around the frame format's boundaries: short and long lengths, nothing, the router's limit.
 SIZES = [0, 1, 7, 254, 255, 256, 257, 4096, 65_535, 65_536]
 WATCHED = {
     zmq.EVENT_HANDSHAKE_SUCCEEDED: "handshake",
