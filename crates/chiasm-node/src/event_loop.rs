@@ -9,12 +9,13 @@ use chiasm_core::time::Nanos;
 
 use crate::clock;
 use crate::inbound::Inbound;
-use crate::journal::Journal;
+use crate::journal::{self, Journal};
 use crate::outbound::Outbound;
 use crate::poller::{Interest, Poller};
 use crate::shared::Shared;
 use crate::status::{Ask, Life, Report, Server};
 use crate::token::{Source, split, token};
+use crate::wake::WakeSocket;
 
 pub(crate) struct EventLoop {
     poller: Poller,
@@ -24,6 +25,7 @@ pub(crate) struct EventLoop {
     journal: Journal,
     status: Server,
     life: Life,
+    wake: Option<WakeSocket>,
 }
 
 impl EventLoop {
@@ -33,13 +35,17 @@ impl EventLoop {
         outbound: Outbound,
         status: Server,
         life: Life,
+        wake: Option<WakeSocket>,
     ) -> std::io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(&*shared.waker, token(Source::Waker, 0), Interest::READ)?;
         inbound.register(&poller)?;
         status.register(&poller)?;
+        if let Some(wake) = &wake {
+            poller.add(wake, token(Source::Worker, 0), Interest::READ)?;
+        }
         let journal = Journal::default();
-        Ok(Self { poller, shared, inbound, outbound, journal, status, life })
+        Ok(Self { poller, shared, inbound, outbound, journal, status, life, wake })
     }
 
     /// Runs until the node is stopped. If it cannot go on, because of the system or of a broken
@@ -60,9 +66,11 @@ impl EventLoop {
 
     fn turn(mut self) -> std::io::Result<()> {
         while !self.shared.is_stopping() {
-            let timeout = self.timeout();
+            let reported = !self.shared.workers.may_sleep(&self.shared.region);
+            let timeout = if reported { Some(Duration::ZERO) } else { self.timeout() };
             let ready = self.poller.wait(timeout)?;
             let now = clock::now();
+            self.shared.workers.take_reports(now, &self.shared);
             for source in ready {
                 self.dispatch(now, source);
             }
@@ -75,6 +83,11 @@ impl EventLoop {
         let Some((source, id)) = split(source) else { return };
         match source {
             Source::Waker => self.shared.waker.drain(),
+            Source::Worker => {
+                if let Some(wake) = &self.wake {
+                    wake.drain();
+                }
+            }
             Source::Listener => self.inbound.accept(now, &self.poller),
             Source::Inbound => self.inbound.ready(now, id, &self.shared, &self.poller),
             Source::Control => self.outbound.control_ready(now, id, &self.shared, &self.poller),
@@ -99,6 +112,7 @@ impl EventLoop {
         let now = clock::now();
         let due = self.shared.core().poll_timeout() <= now;
         let ended = if due { self.shared.core().handle_timeout(now) } else { Vec::new() };
+        self.shared.workers.handle_timeout(now, &self.shared);
         self.inbound.end_streams(now, &ended, &self.shared);
         self.inbound.handle_timeout(now, &self.shared, &self.poller);
         self.inbound.pump(now, &self.shared, &self.poller);
@@ -119,6 +133,11 @@ impl EventLoop {
         for event in events {
             self.journal.take(&event);
         }
+        loop {
+            let event = self.shared.core().poll_dispatch_event();
+            let Some(event) = event else { break };
+            journal::log_dispatch(&event);
+        }
         if due {
             self.shared.notify();
         }
@@ -126,6 +145,7 @@ impl EventLoop {
 
     fn timeout(&self) -> Option<Duration> {
         let core = self.shared.core().poll_timeout();
+        let core = core.min(self.shared.workers.poll_timeout(&self.shared));
         let sockets = self.inbound.poll_timeout().min(self.outbound.poll_timeout());
         let next = core.min(sockets).min(self.status.poll_timeout());
         (next != Nanos::NEVER).then(|| next.since(clock::now()))

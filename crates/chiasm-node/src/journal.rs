@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use chiasm_core::admission::Event;
+use chiasm_core::dispatch;
 use chiasm_core::endpoint::Endpoint;
 
 /// What has been logged since the start. Events that the core had to drop are not among it.
@@ -77,6 +78,32 @@ fn log(event: &Event) {
         ),
         Event::BreakerClosed { source } => {
             tracing::info!(peer = %source, "the producer answers again");
+        }
+    }
+}
+
+/// Writes one line about orders to workers.
+pub(crate) fn log_dispatch(event: &dispatch::Event) {
+    match event {
+        dispatch::Event::SaveLost { hash, rank, waited, blocks } => tracing::warn!(
+            mm_hash = hash.short(),
+            %rank,
+            waited_s = waited.as_secs_f64(),
+            blocks,
+            "a save was not reported in time: its blocks cannot be used until its worker reports it \
+             or ends; is the worker stuck? (save_timeout_s)"
+        ),
+        dispatch::Event::LoadLate { hash, ranks, waited } => tracing::warn!(
+            mm_hash = hash.short(),
+            ?ranks,
+            waited_s = waited.as_secs_f64(),
+            "a load was not reported in time: its entry stays until these workers report it or end"
+        ),
+        dispatch::Event::SaveFailed { hash, rank } => {
+            tracing::warn!(mm_hash = hash.short(), %rank, "a worker could not save");
+        }
+        dispatch::Event::WorkerGone { rank, saves, loads } => {
+            tracing::warn!(%rank, saves, loads, "a worker ended while it had orders");
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod clock;
 mod config;
+mod dispatch;
 mod drain;
 mod entry;
 mod event_loop;
@@ -10,6 +11,7 @@ mod fault;
 mod inbound;
 mod journal;
 mod limits;
+mod named_socket;
 mod node;
 mod outbound;
 mod poller;
@@ -19,6 +21,8 @@ mod socket;
 pub mod status;
 mod throttle;
 mod token;
+mod wake;
+mod workers;
 
 pub use config::{ConfigError, NodeConfig};
 pub use entry::{Loaded, SaveError, Saving};

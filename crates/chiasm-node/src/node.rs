@@ -32,6 +32,7 @@ use crate::resolver::Resolver;
 use crate::shared::Shared;
 use crate::socket;
 use crate::status::{Life, Server, StatusSocket};
+use crate::wake::WakeSocket;
 
 /// Why a node did not start. Nothing is left behind: no file, no socket, no thread.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +87,7 @@ impl Node {
     /// Binds, makes the region and starts the thread.
     pub fn start(config: &NodeConfig) -> Result<Self, StartError> {
         let blocks = config.blocks()?;
-        let ids = Ids::random()?;
+        let mut ids = Ids::random()?;
         let (listener, bound) = match &config.listen {
             Some(address) => bind(address).map(|(socket, bound)| (Some(socket), Some(bound)))?,
             None => (None, None),
@@ -99,6 +100,8 @@ impl Node {
             }
         });
         let region = create_region(config, blocks, &ids)?;
+        // If a worker came first, it has drawn the epoch of this life.
+        ids.epoch = region.epoch();
         let instance = Instance::new(instance_config(config, blocks, &ids));
         let waker = Arc::new(Waker::new()?);
         let shared = Arc::new(Shared::new(instance, region, Arc::clone(&waker)));
@@ -106,7 +109,9 @@ impl Node {
         let outbound = Outbound::new(Resolver::new(waker), &config.limits, ids.jitter);
         let status = Server::new(config.status.then(|| status_beside(&shared.region)).flatten());
         let life = Life { endpoint: endpoint.clone(), started: clock::now() };
-        let event_loop = EventLoop::new(Arc::clone(&shared), inbound, outbound, status, life)?;
+        let wake = WakeSocket::beside(&shared.region);
+        let event_loop =
+            EventLoop::new(Arc::clone(&shared), inbound, outbound, status, life, wake)?;
         let thread =
             thread::Builder::new().name("chiasm-node".into()).spawn(move || event_loop.run())?;
         let block_size_bytes = config.identity.block_size_bytes;
@@ -197,6 +202,13 @@ impl Node {
     #[must_use]
     pub fn ensure(&self, id: &str, items: usize, computed: u32) -> Option<Decision> {
         self.shared.act(|core, now| core.ensure(now, id, items, computed))
+    }
+
+    /// The engine has its own copy of an item of the request; see [`Admission::release`].
+    ///
+    /// [`Admission::release`]: chiasm_core::admission::Admission::release
+    pub fn release(&self, id: &str, hash: &str) {
+        self.shared.act(|core, now| core.release(now, id, hash));
     }
 
     /// The request has ended, however.
@@ -310,7 +322,9 @@ fn create_region(config: &NodeConfig, blocks: u32, ids: &Ids) -> Result<Region, 
     let mut options = RegionOptions::new(name, blocks, config.identity.block_size_bytes);
     options.dir.clone_from(&config.region_dir);
     options.epoch = ids.epoch;
-    Ok(Region::create(&options)?)
+    let mut region = Region::create_or_attach(&options)?;
+    region.claim_node()?;
+    Ok(region)
 }
 
 /// The status is for people who look after the node: a node works without it.

@@ -15,6 +15,7 @@ use chiasm_region::Region;
 
 use crate::clock;
 use crate::poller::Waker;
+use crate::workers::Workers;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -25,6 +26,7 @@ pub(crate) struct Shared {
     news: AtomicU64,
     pub(crate) waker: Arc<Waker>,
     pub(crate) region: Region,
+    pub(crate) workers: Workers,
     stopping: AtomicBool,
     contacted: Mutex<BTreeSet<Endpoint>>,
 }
@@ -40,6 +42,7 @@ impl Shared {
             news: AtomicU64::new(0),
             waker,
             region,
+            workers: Workers::default(),
             stopping: AtomicBool::new(false),
             contacted: Mutex::new(BTreeSet::new()),
         }

@@ -10,6 +10,7 @@ pub(crate) enum Source {
     Stream = 4,
     Status = 5,
     StatusClient = 6,
+    Worker = 7,
 }
 
 const ID_BITS: u32 = 56;
@@ -29,6 +30,7 @@ pub(crate) fn split(token: u64) -> Option<(Source, u64)> {
         4 => Source::Stream,
         5 => Source::Status,
         6 => Source::StatusClient,
+        7 => Source::Worker,
         _ => return None,
     };
     Some((source, token & ((1 << ID_BITS) - 1)))

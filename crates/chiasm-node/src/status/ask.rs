@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 use super::REQUEST;
-use super::socket::is_own_socket;
+use crate::named_socket::is_own_socket;
 
 /// Longest answer that is taken, in bytes: ten times what a node with full tables says.
 const MAX_ANSWER_BYTES: usize = 1 << 20;

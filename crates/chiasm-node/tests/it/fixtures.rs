@@ -75,6 +75,18 @@ pub(crate) fn item_for_test(hash: &str, offer: RemoteAnnouncement) -> Item {
     Item::new(MmHash::new(hash).unwrap(), 1, false, Some(&announcement), &expected)
 }
 
+/// One item that is in this node's region already, without local input.
+pub(crate) fn item_for_local_test(hash: &str) -> Item {
+    let expected = Expectation {
+        rows: None,
+        width: None,
+        dtype: None,
+        block_size_bytes: 4096,
+        region_blocks: BLOCKS,
+    };
+    Item::new(MmHash::new(hash).unwrap(), 1, false, None, &expected)
+}
+
 /// Asks until the request is decided.
 pub(crate) fn decide(node: &Node, id: &str, items: usize) -> Decision {
     let end = Instant::now() + PATIENCE;

@@ -2,8 +2,11 @@
 
 mod allowlist;
 mod drain;
+mod examples;
 mod faults;
 mod fixtures;
 mod hostile;
+mod puppet;
 mod status;
 mod transfer;
+mod workers;
