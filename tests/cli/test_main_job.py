@@ -154,7 +154,7 @@ def test_produce_says_in_json_what_it_serves(chiasm: Chiasm, tmp_path: Path) -> 
 def test_fetch_reports_in_json(chiasm: Chiasm, tmp_path: Path) -> None:
     producer = chiasm.produce(stores.some(tmp_path / "store", a=(2, 8), b=(1, 1)))
     del (params := producer.params)["b"]["peer_host"]
-    done = chiasm.fetch(params, producer.endpoint)
+    done = chiasm.fetch(params, producer.endpoint, "--planes=tcp")
     assert done.code == 1, "not all were fetched"
     assert done.json.keys() == {"items", "connects", "retries"}
     assert isinstance(done.json["retries"], int)
@@ -188,7 +188,8 @@ def test_fetch_reports_in_json(chiasm: Chiasm, tmp_path: Path) -> None:
 def test_fetch_reports_in_a_table(chiasm: Chiasm, tmp_path: Path) -> None:
     producer = chiasm.produce(stores.some(tmp_path / "store", a=(600, 1024), b=(1, 1)))
     del (params := producer.params)["b"]["peer_host"]
-    arguments = chiasm.fetch_arguments(params, producer.endpoint, out=tmp_path / "copy")
+    tcp = "--planes=tcp"
+    arguments = chiasm.fetch_arguments(params, producer.endpoint, tcp, out=tmp_path / "copy")
     done = chiasm.run(*(argument for argument in arguments if argument != "--json"))
     assert done.code == 1
     head, first, second, sentence = done.out.splitlines()

@@ -25,6 +25,7 @@ class Producer:
         self.port = listener.getsockname()[1]
         self.endpoint = f"127.0.0.1:{self.port}"
         self.requests: list[dict[str, Any]] = []
+        self.given_back: list[dict[str, Any]] = []
         self.reads: list[tuple[int, bytes]] = []
         self.connections = 0
         self._listener = listener
@@ -68,6 +69,9 @@ class Producer:
         assert peer.frame()[1].startswith(b"\x05READY")
         while True:
             asked = msgspec.msgpack.decode(peer.message())
+            if asked["type"] == "done":
+                self.given_back.append(asked)
+                continue
             self.requests.append(asked)
             answer = self._answer(asked)
             if answer is None:

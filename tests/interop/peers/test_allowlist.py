@@ -3,6 +3,7 @@
 "Not contacted" is what a foreign socket says, never our own counter alone.
 """
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,16 +101,15 @@ def test_one_that_was_approved_opens_no_way_to_another(chiasm: Chiasm, tmp_path:
         assert connections(listener) == 0
 
 
-NAME_SERVER = "127.77.0.53"
-
-
 @contextmanager
 def name_server(tmp_path: Path) -> Iterator[tuple[list[str], socket.socket]]:
     """What runs a command so that it asks our own name server, and that server's socket."""
+    # Of this process alone: each of the loopback addresses has a port 53.
+    address = f"127.77.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
     resolver = tmp_path / "resolv.conf"
-    resolver.write_text(f"nameserver {NAME_SERVER}\noptions timeout:1 attempts:1\n")
+    resolver.write_text(f"nameserver {address}\noptions timeout:1 attempts:1\n")
     with private() as namespace, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
-        server.bind((NAME_SERVER, 53))
+        server.bind((address, 53))
         server.setblocking(False)
         target = str(Path("/etc/resolv.conf").resolve())
         namespace.run("mount", "--bind", str(resolver), target)

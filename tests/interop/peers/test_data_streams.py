@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cli import stores
@@ -87,7 +88,7 @@ def test_a_token_opens_one_read_of_the_exact_bytes(producer: Producer, store: Pa
         assert peer.take(len(wanted)) == wanted
         peer.send(read_frame(8, token))
         assert answer(peer) == (0x82, 8, 0), "once"
-        # A repeated request renews the grant: another token.
+        # That grant has ended: a repeated request is a new one.
         again = grant(control, "a")
         assert again != token
         peer.send(read_frame(9, token) + read_frame(10, again))
@@ -96,12 +97,41 @@ def test_a_token_opens_one_read_of_the_exact_bytes(producer: Producer, store: Pa
         assert peer.take(len(wanted)) == wanted
 
 
-def test_the_older_of_two_tokens_opens_nothing(producer: Producer) -> None:
+def test_a_repeated_request_renews_the_grant_and_its_token(producer: Producer) -> None:
     with Peer.dealer(producer.port) as control, stream(producer) as peer:
-        older, newer = grant(control, "a"), grant(control, "a")
-        peer.send(read_frame(1, older))
+        token = grant(control, "a")
+        assert grant(control, "a") == token
+        assert grant(control, "a", "another session") != token
+        peer.send(read_frame(1, token) + read_frame(2, token))
+        kind, read, length = answer(peer)
+        assert (kind, read) == (0x81, 1)
+        peer.take(length)
+        assert answer(peer) == (0x82, 2, 0)
+
+
+def give_back(peer: Peer, mm_hash: str, attempt: int, session: str = "s") -> None:
+    done = {"type": "done", "mm_hash": mm_hash, "session_id": session, "attempt": attempt}
+    peer.send(zmtp.message(msgspec.msgpack.encode(done)))
+
+
+def test_a_grant_that_was_given_back_opens_nothing(producer: Producer) -> None:
+    with (
+        Peer.dealer(producer.port) as control,
+        Peer.dealer(producer.port) as other,
+        stream(producer) as peer,
+    ):
+        token = grant(control, "a")
+        # Neither another connection nor another attempt can give it back.
+        give_back(other, "a", 1)
+        give_back(control, "a", 2)
+        give_back(control, "b", 1)
+        assert other.ask(ours("a", "other"))["status"] == 0
+        assert grant(control, "a") == token
+        give_back(control, "a", 1)
+        again = grant(control, "a")
+        assert again != token
+        peer.send(read_frame(1, token) + read_frame(2, again))
         assert answer(peer) == (0x82, 1, 0)
-        peer.send(read_frame(2, newer))
         assert answer(peer)[:2] == (0x81, 2)
 
 

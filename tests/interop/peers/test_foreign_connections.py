@@ -176,7 +176,7 @@ def test_300_silent_connections_of_its_own_address_are_outlived(
     with ExitStack() as stack:
         silent = [stack.enter_context(Peer.connect(producer.port)) for _ in range(300)]
         # One address has so many connections and no more, until the handshake's deadline.
-        done = chiasm.fetch(producer.announced, producer.endpoint)
+        done = chiasm.fetch(producer.announced, producer.endpoint, "--budget=120")
         assert done.code == 0, done
         assert all(peer.is_closed() for peer in silent)
     serves()

@@ -28,15 +28,33 @@ class Router:
         self.port = self.socket.bind_to_random_port("tcp://127.0.0.1")
         self.endpoint = f"127.0.0.1:{self.port}"
         self.requests: list[bytes] = []
+        # Grants that were given back.
+        self.given_back: list[Asked] = []
         self._identity = b""
+
+    def _take(self) -> Asked | None:
+        """The next message, if it is a request."""
+        self._identity, empty, payload = self.socket.recv_multipart()
+        assert empty == b""
+        message: Asked = msgspec.msgpack.decode(payload)
+        if message["type"] == "done":
+            self.given_back.append(message)
+            return None
+        self.requests.append(payload)
+        return message
 
     def receive(self) -> Asked:
         """The next request."""
-        self._identity, empty, payload = self.socket.recv_multipart()
-        assert empty == b""
-        self.requests.append(payload)
-        asked: Asked = msgspec.msgpack.decode(payload)
+        while not (asked := self._take()):
+            pass
         return asked
+
+    def answer_all(self, running: Running, made: Callable[[Asked], Any]) -> None:
+        """Answers requests until the command has ended; what is made of one may be nothing."""
+        while running.is_alive() or self.socket.poll(0):
+            asked = self._take() if self.socket.poll(50) else None
+            if asked and (answer := made(asked)) is not None:
+                self.send(answer)
 
     def send(self, payload: Any) -> None:
         """Sends an answer: bytes as they are, anything else as msgpack."""
@@ -71,7 +89,8 @@ def fetch(chiasm: Chiasm, router: Router) -> Callable[..., Running]:
     """Starts to fetch "a" from the router."""
 
     def start(*arguments: str) -> Running:
-        return chiasm.start_fetch({"a": router.announcement()}, router.endpoint, *arguments)
+        params = {"a": router.announcement()}
+        return chiasm.start_fetch(params, router.endpoint, "--planes=tcp", *arguments)
 
     return start
 
@@ -142,9 +161,7 @@ def test_not_ready_for_ever_ends_with_the_budget(
     fetch: Callable[..., Running], router: Router
 ) -> None:
     running = fetch("--budget=1")
-    while running.is_alive():
-        if router.socket.poll(50):
-            router.answer(lambda asked: nack(asked, NOT_READY))
+    router.answer_all(running, lambda asked: nack(asked, NOT_READY))
     done = running.wait()
     assert verdict(done) == ("unavailable", "not_ready")
     # Hazard C9: with pauses that grow, not one request in each step.
@@ -190,11 +207,9 @@ def test_what_is_no_ack_costs_the_connection(
     fetch: Callable[..., Running], router: Router, garbage: bytes
 ) -> None:
     running = fetch("--local=a")
-    sessions = set()
-    while running.is_alive():
-        if router.socket.poll(50):
-            sessions.add(router.answer(lambda _: garbage)["session_id"])
+    router.answer_all(running, lambda _: garbage)
     assert verdict(running.wait()) == ("fallback", "garbage")
+    sessions = {msgspec.msgpack.decode(asked)["session_id"] for asked in router.requests}
     assert len(sessions) > 1, "each connection has a session of its own"
 
 
@@ -202,9 +217,7 @@ def test_a_request_in_place_of_an_ack_is_garbage(
     fetch: Callable[..., Running], router: Router
 ) -> None:
     running = fetch("--budget=1")
-    while running.is_alive():
-        if router.socket.poll(50):
-            router.answer(lambda asked: asked)
+    router.answer_all(running, lambda asked: asked)
     assert verdict(running.wait()) == ("unavailable", "garbage")
 
 
@@ -227,10 +240,12 @@ def test_an_upstream_producer_needs_a_plane_that_is_not_here(
         ack = upstream.XferAck("a", upstream.AckStatus.OK, session, [4, 5, 6], b"agent", b"\x90")
         return upstream.encode(ack)
 
-    router.answer(ack)
+    router.answer_all(running, ack)
     done = running.wait()
     assert verdict(done) == ("unavailable", "no_plane")
     assert "nixl" in done.only()["detail"]
+    assert len(router.requests) == 1
+    assert router.given_back == [], "upstream would not know what that is"
 
 
 MISFITS: dict[str, tuple[dict[str, Any], str]] = {
@@ -285,11 +300,14 @@ def test_a_lease_that_is_over_is_asked_for_again(
     fetch: Callable[..., Running], router: Router, lease_ms: int
 ) -> None:
     running = fetch()
-    router.answer(lambda asked: granted(asked, router.announcement(), lease_ms=lease_ms))
+    first = router.answer(lambda asked: granted(asked, router.announcement(), lease_ms=lease_ms))
     router.answer(lambda asked: nack(asked, MISSING))
     done = running.wait()
     assert verdict(done) == ("unavailable", "nack_missing")
     assert done.json["retries"] == 1
+    session, attempt = first["session_id"], first["chiasm"]["attempt"]
+    given_back = {"type": "done", "mm_hash": "a", "session_id": session, "attempt": attempt}
+    assert router.given_back == [given_back]
 
 
 BROKEN_GRANTS: dict[str, dict[str, Any]] = {
@@ -311,9 +329,7 @@ def test_a_grant_that_breaks_the_rules_is_garbage(
 ) -> None:
     changes = BROKEN_GRANTS[broken]
     running = fetch("--local=a")
-    while running.is_alive():
-        if router.socket.poll(50):
-            router.answer(lambda asked: granted(asked, router.announcement(), **changes))
+    router.answer_all(running, lambda asked: granted(asked, router.announcement(), **changes))
     assert verdict(running.wait()) == ("fallback", "garbage")
 
 
@@ -340,11 +356,12 @@ def test_one_refusal_leaves_the_others_alone(chiasm: Chiasm, router: Router) -> 
     running = chiasm.start_fetch(params, router.endpoint, "--region=1MiB", "--ack-timeout=0.5",
                                  "--budget=1")  # fmt: skip
     statuses = {"a": MISSING, "b": INCOMPAT}
-    while running.is_alive():
-        if router.socket.poll(50):
-            asked = router.receive()
-            if asked["mm_hash"] in statuses:
-                router.send(nack(asked, statuses[asked["mm_hash"]]))
+
+    def answer(asked: Asked) -> Asked | None:
+        status = statuses.get(asked["mm_hash"])
+        return None if status is None else nack(asked, status)
+
+    router.answer_all(running, answer)
     assert running.wait().verdicts() == {
         "a": ("unavailable", "nack_missing"),
         "b": ("unavailable", "nack_incompat"),
