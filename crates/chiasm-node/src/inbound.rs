@@ -129,7 +129,11 @@ impl Inbound {
         let limit = self.limits.max_connections_per_address;
         if !self.addresses.take(peer.ip(), limit) {
             let why = format!("{peer} has {limit} connections (max_connections_per_address)");
-            return Err(CloseReason::Refused { why });
+            let full = CloseReason::Refused { why };
+            // Who has finished its handshake keeps its place; the oldest that has not makes room.
+            if !self.drop_unfinished(peer.ip(), &full) || !self.addresses.take(peer.ip(), limit) {
+                return Err(full);
+            }
         }
         let added = self.router.accept(now).and_then(|id| {
             let source = token(Source::Inbound, id.as_u64());
@@ -151,6 +155,25 @@ impl Inbound {
                 Err(reason)
             }
         }
+    }
+
+    /// Closes the oldest connection of this address that has not finished its handshake, if there is
+    /// one. It has asked for nothing yet, so the core has nothing to be told.
+    fn drop_unfinished(&mut self, address: IpAddr, reason: &CloseReason) -> bool {
+        let unfinished = |id: u64| {
+            let connection = self.router.connection(ConnectionId::from_u64(id));
+            connection.is_some_and(|connection| !connection.is_ready())
+        };
+        let oldest = self
+            .controls
+            .iter()
+            .find(|(id, control)| control.peer.ip() == address && unfinished(**id))
+            .map(|(id, _)| *id);
+        let Some(id) = oldest else { return false };
+        self.controls.remove(&id);
+        self.addresses.give_back(address);
+        self.router.close(ConnectionId::from_u64(id), reason.clone());
+        true
     }
 
     /// A connection is ready for what it waits for.

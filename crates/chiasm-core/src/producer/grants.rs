@@ -188,7 +188,7 @@ impl Grants {
         }
         let more = if self.entries.contains_key(&wanted.entry) { 0 } else { blocks };
         let pinned = u64::from(self.pinned_blocks) + more;
-        if !self.holders.is_empty() && pinned > u64::from(self.limits.max_blocks) {
+        if more > 0 && !self.holders.is_empty() && pinned > u64::from(self.limits.max_blocks) {
             return Err(RefusalReason::Quota);
         }
         Ok(())

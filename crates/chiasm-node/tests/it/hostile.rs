@@ -81,13 +81,30 @@ fn one_address_cannot_have_all_connections() {
     config.listen = Some(ListenAddress::parse("127.0.0.1:0").unwrap());
     config.limits.max_connections_per_address = 5;
     let producer = Node::start(&config).unwrap();
-    let connect = |_| TcpStream::connect(address_of(&producer)).unwrap();
-    let kept: Vec<TcpStream> = (0..5).map(connect).collect();
-    let refused = connect(5);
-    assert!(rest_of(&refused).is_empty());
-    // A stream and a control connection count alike, and both give their place back.
+    let stream = |id: u8| {
+        let mut stream = TcpStream::connect(address_of(&producer)).unwrap();
+        let frame = [b"\xC7hiasm\x01\x00\x01\0\0\0".as_slice(), &[id; 17]].concat();
+        stream.write_all(&frame).unwrap();
+        // The answer shows that it has become a stream, which nothing pushes out.
+        let mut answer = [0; 13];
+        stream.read_exact(&mut answer).map(|()| stream)
+    };
+    let kept: Vec<TcpStream> = (0..5).map(|id| stream(id).unwrap()).collect();
+    assert!(stream(5).is_err(), "a sixth one has a place");
     drop(kept);
     assert_serves(&producer);
+}
+
+#[test]
+fn of_one_address_the_oldest_that_says_nothing_makes_room() {
+    let mut config = config_for_test();
+    config.listen = Some(ListenAddress::parse("127.0.0.1:0").unwrap());
+    config.limits.max_connections_per_address = 5;
+    let producer = Node::start(&config).unwrap();
+    let silent: Vec<TcpStream> =
+        (0..5).map(|_| TcpStream::connect(address_of(&producer)).unwrap()).collect();
+    assert_serves(&producer);
+    assert!(rest_of(&silent[0]).is_empty(), "the oldest is closed");
 }
 
 #[test]

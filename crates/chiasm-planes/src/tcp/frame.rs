@@ -39,13 +39,16 @@ impl ReadFrame {
         bytes
     }
 
+    pub(super) fn check_kind(kind: u8) -> Result<(), String> {
+        if kind == READ {
+            return Ok(());
+        }
+        Err(format!("frame of kind {kind:#04x} on a data stream, only READ (0x01) is allowed"))
+    }
+
     pub(super) fn decode(bytes: [u8; READ_BYTES]) -> Result<Self, String> {
         let [kind, i0, i1, i2, i3, token @ ..] = bytes;
-        if kind != READ {
-            return Err(format!(
-                "frame of kind {kind:#04x} on a data stream, only READ (0x01) is allowed"
-            ));
-        }
+        Self::check_kind(kind)?;
         Ok(Self { id: u32::from_be_bytes([i0, i1, i2, i3]), token: GrantToken(token) })
     }
 }

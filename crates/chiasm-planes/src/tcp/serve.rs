@@ -163,10 +163,15 @@ impl ServeStream {
             self.greeted = true;
             self.consume(PREAMBLE.len());
         }
-        while let Some(frame) =
-            self.inbox.first_chunk::<READ_BYTES>().filter(|_| self.filled >= READ_BYTES)
-        {
-            self.requests.push_back(ReadFrame::decode(*frame).map_err(Over)?);
+        while self.filled > 0 {
+            // Before the frame is whole: a stream of something else is not held open for the rest.
+            ReadFrame::check_kind(self.inbox[0]).map_err(Over)?;
+            if self.filled < READ_BYTES {
+                break;
+            }
+            if let Some(frame) = self.inbox.first_chunk::<READ_BYTES>() {
+                self.requests.push_back(ReadFrame::decode(*frame).map_err(Over)?);
+            }
             self.consume(READ_BYTES);
         }
         Ok(())
