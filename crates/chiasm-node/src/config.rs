@@ -10,6 +10,7 @@ use chiasm_core::endpoint::{Host, ListenAddress};
 use chiasm_core::identity::Identity;
 use chiasm_core::limits;
 use chiasm_core::plane::{Plane, PlaneList};
+use chiasm_core::producer::ProducerLimits;
 
 use crate::fault::Fault;
 use crate::limits::NodeLimits;
@@ -33,8 +34,12 @@ pub struct NodeConfig {
     pub advertise: Option<Host>,
     /// Producers that may be read from. Nobody, by default.
     pub allowed: Allowlist,
-    /// Planes to read and serve with, in order of preference.
+    /// Planes to read and serve with, in order of preference: shm, tcp. One that is not there is
+    /// passed over with a warning.
     pub planes: PlaneList,
+    /// Whether content digests are computed and compared (`ec_verify`): on. Without them the lease
+    /// alone says whether bytes count.
+    pub verify: bool,
     /// How long a grant lives whose reader does not come: 30 s (`pin_lease_s`).
     pub lease: Duration,
     /// How long one attempt waits for its ack: 30 s (`consumer_ack_timeout_s`).
@@ -47,8 +52,15 @@ pub struct NodeConfig {
     pub wait_budget: Duration,
     /// Whether to answer `chiasm status` over a socket beside the region. Off by default.
     pub status: bool,
+    /// What peers may hold of the region; [`ProducerLimits::for_region`] if not given, which keeps room
+    /// for saves.
+    pub producer_limits: Option<ProducerLimits>,
     /// A fault to make as a producer. FOR TESTS.
     pub fault: Option<Fault>,
+    /// A named pipe at which the node's thread stops between an ack and its read, until somebody has
+    /// opened it for writing and closed it again. It does not stop while there is none of that name.
+    /// FOR TESTS.
+    pub hold_read: Option<PathBuf>,
     /// Bounds of the node's sockets.
     pub limits: NodeLimits,
 }
@@ -65,14 +77,17 @@ impl NodeConfig {
             listen: None,
             advertise: None,
             allowed: Allowlist::default(),
-            planes: PlaneList::from_iter([Plane::Tcp]),
+            planes: PlaneList::from_iter([Plane::Shm, Plane::Tcp]),
+            verify: true,
             lease: limits::UPSTREAM_LEASE,
             ack_timeout: limits::ACK_TIMEOUT,
             read_timeout: limits::READ_TIMEOUT,
             save_timeout: dispatch::SAVE_TIMEOUT,
             wait_budget: admission::limits::WAIT_BUDGET,
             status: false,
+            producer_limits: None,
             fault: None,
+            hold_read: None,
             limits: NodeLimits::default(),
         }
     }

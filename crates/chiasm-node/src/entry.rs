@@ -16,7 +16,8 @@ pub struct Saving<'a> {
     extents: Vec<Extent>,
     bytes: u64,
     written: u64,
-    digest: LandedDigest,
+    /// `None` if none is wanted.
+    digest: Option<LandedDigest>,
 }
 
 /// Why a save did not become an entry. Its room is free again.
@@ -39,8 +40,14 @@ pub enum SaveError {
 }
 
 impl<'a> Saving<'a> {
-    pub(crate) fn new(shared: &'a Shared, key: EntryKey, extents: Vec<Extent>, bytes: u64) -> Self {
-        let digest = LandedDigest::new();
+    pub(crate) fn new(
+        shared: &'a Shared,
+        key: EntryKey,
+        extents: Vec<Extent>,
+        bytes: u64,
+        digested: bool,
+    ) -> Self {
+        let digest = digested.then(LandedDigest::new);
         Self { shared, key: Some(key), extents, bytes, written: 0, digest }
     }
 
@@ -51,7 +58,10 @@ impl<'a> Saving<'a> {
             return Err(SaveError::Incomplete { written: end, bytes: self.bytes });
         }
         let region = &self.shared.region;
-        region.copy_in_digested(&self.extents, self.written, bytes, &mut self.digest)?;
+        match &mut self.digest {
+            Some(digest) => region.copy_in_digested(&self.extents, self.written, bytes, digest)?,
+            None => region.copy_in(&self.extents, self.written, bytes)?,
+        }
         self.written = end;
         Ok(())
     }
@@ -62,8 +72,8 @@ impl<'a> Saving<'a> {
             return Err(SaveError::Incomplete { written: self.written, bytes: self.bytes });
         }
         if let Some(key) = self.key.take() {
-            let digest = std::mem::take(&mut self.digest).finish();
-            self.shared.act(|core, now| core.mark_ready(now, key, Some(digest)))?;
+            let digest = self.digest.take().map(LandedDigest::finish);
+            self.shared.act(|core, now| core.mark_ready(now, key, digest))?;
             self.shared.notify();
         }
         Ok(())

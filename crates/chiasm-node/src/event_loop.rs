@@ -74,6 +74,7 @@ impl EventLoop {
             for source in ready {
                 self.dispatch(now, source);
             }
+            self.outbound.copy(&self.shared);
             self.settle();
         }
         Ok(())

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
+use chiasm_core::extent::Extent;
+use chiasm_core::plane::{Plane, PlaneList};
 use chiasm_core::time::Nanos;
 use chiasm_core::wire::{AckExtension, AckLimits, AckStatus, XferAck, XferReq};
 use chiasm_zmtp::ConnectionId;
@@ -27,21 +29,35 @@ pub enum Fault {
     DieBeforeAck,
     /// `die-after-ack`: end by SIGKILL when the first OK ack has been sent.
     DieAfterAck,
-    /// `slow-bytes`: send the bytes of an entry at a few KiB a second.
+    /// `slow-bytes`: send the bytes of an entry at a few KiB a second, over tcp.
     SlowBytes,
     /// `wrong-extents`: grant other blocks, another size and another shape than announced.
     WrongExtents,
+    /// `wrong-region`: name another file than the region in an ack on shm.
+    WrongRegion,
+    /// `wrong-life`: say another life of the node in an ack on shm.
+    WrongLife,
+    /// `wild-extents`: say that the entry lies outside the region in an ack on shm.
+    WildExtents,
     /// `wrong-bytes`: change one byte of an entry after its digest was taken.
     WrongBytes,
     /// `late-ack:SECONDS`: hold every ack back for so long.
     LateAck(Duration),
 }
 
+impl Fault {
+    /// The planes that a producer serves while it makes this fault: bytes are slow in sockets only.
+    pub(crate) fn planes(self, planes: PlaneList) -> PlaneList {
+        if self == Self::SlowBytes { planes.without(Plane::Shm) } else { planes }
+    }
+}
+
 /// The text names no fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{given:?} is no fault; there are missing, incompat, not-ready:N, silent, garbage, \
-     die-before-ack, die-after-ack, slow-bytes, wrong-extents, wrong-bytes, late-ack:SECONDS"
+     die-before-ack, die-after-ack, slow-bytes, wrong-extents, wrong-region, wrong-life, wild-extents, \
+     wrong-bytes, late-ack:SECONDS"
 )]
 pub struct FaultError {
     given: String,
@@ -69,6 +85,9 @@ impl FromStr for Fault {
             "die-after-ack" => Self::DieAfterAck,
             "slow-bytes" => Self::SlowBytes,
             "wrong-extents" => Self::WrongExtents,
+            "wrong-region" => Self::WrongRegion,
+            "wrong-life" => Self::WrongLife,
+            "wild-extents" => Self::WildExtents,
             "wrong-bytes" => Self::WrongBytes,
             _ => return Err(error()),
         })
@@ -129,6 +148,10 @@ impl Saboteur {
                 Ok(ack) if is_ok => Misdeed::Send(with_wrong_extents(ack)),
                 _ => Misdeed::Send(answer),
             },
+            Fault::WrongRegion | Fault::WrongLife | Fault::WildExtents => match ack {
+                Ok(ack) if is_ok => Misdeed::Send(lying_about_the_region(self.fault, ack)),
+                _ => Misdeed::Send(answer),
+            },
             Fault::WrongBytes if is_ok && *seen == 1 => {
                 Misdeed::CorruptThenSend(request.mm_hash.to_owned(), answer)
             }
@@ -174,6 +197,22 @@ fn with_wrong_extents(mut ack: XferAck<'_>) -> Vec<u8> {
         extension.bytes = extension.bytes.map(|bytes| bytes * 2);
         extension.shape = extension.shape.map(|(rows, width)| (rows.saturating_mul(2), width));
         extension.extents.clear();
+    }
+    ack.encode()
+}
+
+fn lying_about_the_region(fault: Fault, mut ack: XferAck<'_>) -> Vec<u8> {
+    if let Some(extension) = &mut ack.chiasm
+        && extension.plane == Some(Plane::Shm)
+    {
+        match fault {
+            Fault::WrongRegion => extension.region = Some("chiasm-/../../../etc/passwd"),
+            Fault::WrongLife => extension.epoch = extension.epoch.wrapping_add(1),
+            _ => {
+                let far = |extent: &Extent| Extent::new(extent.first() | 1 << 31, extent.count());
+                extension.extents = extension.extents.iter().filter_map(far).collect();
+            }
+        }
     }
     ack.encode()
 }

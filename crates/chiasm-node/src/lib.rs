@@ -14,6 +14,7 @@ mod limits;
 mod named_socket;
 mod node;
 mod outbound;
+pub mod planes;
 mod poller;
 mod resolver;
 mod shared;

@@ -18,7 +18,8 @@ use chiasm_core::entry::EntryMeta;
 use chiasm_core::instance::{Instance, InstanceConfig};
 use chiasm_core::limits;
 use chiasm_core::mm_hash::MmHash;
-use chiasm_core::producer::{ProducerConfig, ProducerCounters, ProducerLimits};
+use chiasm_core::plane::PlaneList;
+use chiasm_core::producer::{ProducerConfig, ProducerCounters, ProducerLimits, SharedRegion};
 use chiasm_region::{Region, RegionOptions, reclaim_stale};
 
 use crate::clock;
@@ -26,7 +27,8 @@ use crate::config::{ConfigError, NodeConfig};
 use crate::entry::{Loaded, Saving};
 use crate::event_loop::EventLoop;
 use crate::inbound::Inbound;
-use crate::outbound::Outbound;
+use crate::outbound::{Outbound, SharedMemory};
+use crate::planes;
 use crate::poller::Waker;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
@@ -81,6 +83,7 @@ pub struct Node {
     thread: Option<JoinHandle<()>>,
     endpoint: Option<Endpoint>,
     block_size_bytes: u64,
+    verify: bool,
 }
 
 impl Node {
@@ -102,11 +105,17 @@ impl Node {
         let region = create_region(config, blocks, &ids)?;
         // If a worker came first, it has drawn the epoch of this life.
         ids.epoch = region.epoch();
-        let instance = Instance::new(instance_config(config, blocks, &ids));
+        let dir = region.path().parent().unwrap_or(&config.region_dir).to_owned();
+        let asked = config.fault.map_or(config.planes, |fault| fault.planes(config.planes));
+        let (planes, host) = planes::usable(asked, &dir);
+        let name = region.path().file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let shm = host.map(|host| SharedRegion { host, name: name.to_owned() });
+        let instance = Instance::new(instance_config(config, blocks, &ids, planes, shm));
         let waker = Arc::new(Waker::new()?);
         let shared = Arc::new(Shared::new(instance, region, Arc::clone(&waker)));
         let inbound = Inbound::new(listener, &config.limits, config.fault);
-        let outbound = Outbound::new(Resolver::new(waker), &config.limits, ids.jitter);
+        let shm = SharedMemory::new(&dir, config.identity.block_size_bytes);
+        let outbound = Outbound::new(Resolver::new(waker), shm, config, ids.jitter);
         let status = Server::new(config.status.then(|| status_beside(&shared.region)).flatten());
         let life = Life { endpoint: endpoint.clone(), started: clock::now() };
         let wake = WakeSocket::beside(&shared.region);
@@ -115,7 +124,8 @@ impl Node {
         let thread =
             thread::Builder::new().name("chiasm-node".into()).spawn(move || event_loop.run())?;
         let block_size_bytes = config.identity.block_size_bytes;
-        Ok(Self { shared, thread: Some(thread), endpoint, block_size_bytes })
+        let verify = config.verify;
+        Ok(Self { shared, thread: Some(thread), endpoint, block_size_bytes, verify })
     }
 
     /// What is announced and what consumers must allow: the bound port, and the advertised host or
@@ -169,7 +179,7 @@ impl Node {
         let key = core.reserve(hash, meta, blocks)?;
         let extents = core.cache().entry(key).map(|entry| entry.extents().to_vec());
         drop(core);
-        Ok(Saving::new(&self.shared, key, extents.unwrap_or_default(), meta.bytes))
+        Ok(Saving::new(&self.shared, key, extents.unwrap_or_default(), meta.bytes, self.verify))
     }
 
     /// Forgets an entry. False if there is none, or if it is in use: not ready, granted to a peer, or
@@ -336,9 +346,16 @@ fn status_beside(region: &Region) -> Option<StatusSocket> {
     socket.ok()
 }
 
-fn instance_config(config: &NodeConfig, blocks: u32, ids: &Ids) -> InstanceConfig {
+fn instance_config(
+    config: &NodeConfig,
+    blocks: u32,
+    ids: &Ids,
+    planes: PlaneList,
+    shm: Option<SharedRegion>,
+) -> InstanceConfig {
     let identity = &config.identity;
     let epoch = ids.epoch;
+    let host = shm.as_ref().map(|shm| shm.host);
     InstanceConfig {
         blocks,
         producer: ProducerConfig {
@@ -347,9 +364,9 @@ fn instance_config(config: &NodeConfig, blocks: u32, ids: &Ids) -> InstanceConfi
             epoch,
             block_size_bytes: identity.block_size_bytes,
             lease: config.lease,
-            planes: config.planes,
-            shm: None,
-            limits: ProducerLimits::for_region(blocks),
+            planes,
+            shm,
+            limits: config.producer_limits.unwrap_or_else(|| ProducerLimits::for_region(blocks)),
         },
         consumer: ConsumerConfig {
             compat_hash: identity.compat_hash.clone(),
@@ -357,9 +374,9 @@ fn instance_config(config: &NodeConfig, blocks: u32, ids: &Ids) -> InstanceConfi
             epoch,
             session: format!("{:016x}", ids.session),
             block_size_bytes: identity.block_size_bytes,
-            planes: config.planes,
-            host: None,
-            verify: true,
+            planes,
+            host,
+            verify: config.verify,
             ack_timeout: config.ack_timeout,
             read_timeout: config.read_timeout,
             lease_margin: limits::LEASE_MARGIN,

@@ -4,9 +4,11 @@
 //! the very address that the control link has reached, never to one that a peer sent.
 
 mod link;
+mod shm;
 mod stream;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use chiasm_core::consumer::{ConsumerAction, FailureReason, ReadEnd, ReadOrder, TransferId};
 use chiasm_core::endpoint::Endpoint;
@@ -14,9 +16,12 @@ use chiasm_core::plane::Plane;
 use chiasm_core::time::Nanos;
 use chiasm_planes::tcp::ReadJob;
 
+pub(crate) use self::shm::SharedMemory;
+
 use self::link::ProducerLink;
 use self::stream::Streams;
-use crate::limits::NodeLimits;
+use crate::clock;
+use crate::config::NodeConfig;
 use crate::poller::Poller;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
@@ -52,6 +57,9 @@ pub(crate) struct Outbound {
     /// Which link a control socket belongs to.
     sockets: BTreeMap<u64, Endpoint>,
     streams: Streams,
+    shm: SharedMemory,
+    /// For tests: see `NodeConfig::hold_read`.
+    hold_read: Option<PathBuf>,
     resolver: Resolver,
     next_id: u64,
     allowlist_version: u64,
@@ -60,11 +68,18 @@ pub(crate) struct Outbound {
 }
 
 impl Outbound {
-    pub(crate) fn new(resolver: Resolver, limits: &NodeLimits, seed: u64) -> Self {
+    pub(crate) fn new(
+        resolver: Resolver,
+        shm: SharedMemory,
+        config: &NodeConfig,
+        seed: u64,
+    ) -> Self {
         Self {
             links: BTreeMap::new(),
             sockets: BTreeMap::new(),
-            streams: Streams::new(limits),
+            streams: Streams::new(&config.limits),
+            shm,
+            hold_read: config.hold_read.clone(),
             resolver,
             next_id: 0,
             allowlist_version: 0,
@@ -97,7 +112,8 @@ impl Outbound {
             ConsumerAction::StartRead(order) => self.start_read(now, order, shared, poller),
             ConsumerAction::AbortRead(transfer) => {
                 self.streams.abort(transfer);
-                self.report_ended(now, shared);
+                self.shm.abort(transfer);
+                self.report_ended(shared);
             }
         }
     }
@@ -128,6 +144,11 @@ impl Outbound {
     }
 
     fn start_read(&mut self, now: Nanos, order: ReadOrder, shared: &Shared, poller: &Poller) {
+        if let Some(pipe) = &self.hold_read {
+            // Opened when the test has come, read to the end when it has gone.
+            let _ = std::fs::read(pipe);
+        }
+        let transfer = order.transfer;
         let address = self.links.get(&order.source).and_then(ProducerLink::address);
         let refusal = match (order.plane, order.token, address) {
             (Plane::Tcp, Some(token), Some(address)) => {
@@ -140,15 +161,26 @@ impl Outbound {
                 };
                 self.next_id += 1;
                 self.streams.start(now, self.next_id, &order.source, address, job, poller);
-                self.report_ended(now, shared);
+                self.report_ended(shared);
                 return;
             }
-            (Plane::Tcp, ..) => "the control link is gone".to_owned(),
-            (plane, ..) => format!("the {plane} plane is not available here"),
+            (Plane::Tcp, ..) => FailureReason::Plane("the control link is gone".into()),
+            (Plane::Shm, ..) => match self.shm.start(order) {
+                Ok(()) => return,
+                Err(reason) => reason,
+            },
+            (plane, ..) => FailureReason::Plane(format!("there is no {plane} plane here")),
         };
-        let end = ReadEnd::Failed(FailureReason::Plane(refusal));
-        shared.core().read_ended(now, order.transfer, end);
+        shared.core().read_ended(clock::now(), transfer, ReadEnd::Failed(refusal));
         shared.notify();
+    }
+
+    /// Copies one slice, if there is anything to copy.
+    pub(crate) fn copy(&mut self, shared: &Shared) {
+        if self.shm.has_work() {
+            self.shm.progress(&shared.region);
+            self.report_ended(shared);
+        }
     }
 
     /// A control socket is ready.
@@ -163,7 +195,7 @@ impl Outbound {
     /// A data stream is ready.
     pub(crate) fn stream_ready(&mut self, now: Nanos, id: u64, shared: &Shared, poller: &Poller) {
         self.streams.ready(now, id, &shared.region, poller);
-        self.report_ended(now, shared);
+        self.report_ended(shared);
     }
 
     /// Takes the names that have been resolved.
@@ -200,11 +232,13 @@ impl Outbound {
                 }
                 link::LinkNews::Down(reason) => {
                     tracing::debug!(%endpoint, %reason, "link down");
+                    self.shm.leave(endpoint);
                     shared.core().link_down(now, endpoint, &reason);
                     changed = true;
                 }
                 link::LinkNews::Dormant => {
                     self.links.remove(endpoint);
+                    self.shm.leave(endpoint);
                     break;
                 }
             }
@@ -214,11 +248,15 @@ impl Outbound {
         }
     }
 
-    fn report_ended(&mut self, now: Nanos, shared: &Shared) {
-        let ended: Vec<(TransferId, ReadEnd)> = self.streams.take_ended();
+    fn report_ended(&mut self, shared: &Shared) {
+        let mut ended: Vec<(TransferId, ReadEnd)> = self.streams.take_ended();
+        ended.append(&mut self.shm.take_ended());
         if ended.is_empty() {
             return;
         }
+        // Taken after the last byte has landed, and never before: whatever stopped this thread in
+        // between, a lease that has run out has run out (S2).
+        let now = clock::now();
         let mut core = shared.core();
         for (transfer, end) in ended {
             core.read_ended(now, transfer, end);
@@ -239,7 +277,8 @@ impl Outbound {
                 continue;
             }
             self.streams.leave(&endpoint);
-            self.report_ended(now, shared);
+            self.shm.leave(&endpoint);
+            self.report_ended(shared);
             if let Some(link) = self.links.get_mut(&endpoint) {
                 link.close(now, not_allowed());
             }
@@ -261,7 +300,7 @@ impl Outbound {
             self.pump_link(now, &endpoint, shared, poller);
         }
         self.streams.handle_timeout(now);
-        self.report_ended(now, shared);
+        self.report_ended(shared);
     }
 
     /// Every producer with a control link, and how that stands.
@@ -276,6 +315,9 @@ impl Outbound {
 
     /// When [`Outbound::handle_timeout`] has something to do.
     pub(crate) fn poll_timeout(&self) -> Nanos {
+        if self.shm.has_work() {
+            return Nanos::ZERO;
+        }
         let links = self.links.values().map(ProducerLink::poll_timeout).min();
         links.unwrap_or(Nanos::NEVER).min(self.streams.poll_timeout())
     }

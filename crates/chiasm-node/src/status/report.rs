@@ -100,12 +100,14 @@ struct Peer {
 struct ServingCounters {
     granted: u64,
     completed: u64,
+    done: u64,
     expired: u64,
     lost: u64,
     nacks: BTreeMap<&'static str, u64>,
     over_quota: u64,
     malformed: u64,
     bad_tokens: u64,
+    stray_dones: u64,
     refused_connections: u64,
 }
 
@@ -236,11 +238,12 @@ impl Serving {
 impl ServingCounters {
     fn of(counters: &ProducerCounters, refused_connections: u64) -> Self {
         let nacks = AckStatus::ALL.into_iter().zip(counters.nacks);
-        let ProducerCounters { granted, completed, expired, lost, .. } = *counters;
-        let ProducerCounters { over_quota, malformed, bad_tokens, .. } = *counters;
+        let ProducerCounters { granted, completed, done, expired, lost, .. } = *counters;
+        let ProducerCounters { over_quota, malformed, bad_tokens, stray_dones, .. } = *counters;
         Self {
             granted,
             completed,
+            done,
             expired,
             lost,
             nacks: nacks
@@ -250,6 +253,7 @@ impl ServingCounters {
             over_quota,
             malformed,
             bad_tokens,
+            stray_dones,
             refused_connections,
         }
     }

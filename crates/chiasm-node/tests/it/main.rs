@@ -1,12 +1,14 @@
 //! Nodes against each other over real sockets and real shared memory.
 
 mod allowlist;
+mod child;
 mod drain;
 mod examples;
 mod faults;
 mod fixtures;
 mod hostile;
 mod puppet;
+mod shm;
 mod status;
 mod transfer;
 mod workers;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chiasm_core::endpoint::ListenAddress;
+use chiasm_core::plane::{Plane, PlaneList};
 use chiasm_node::status::{AskError, ask, sockets};
 use chiasm_node::{Node, NodeConfig};
 use chiasm_region::status_socket;
@@ -59,6 +60,8 @@ fn a_node_shows_both_of_its_sides() {
     let producer = producer_with_status();
     let mut config = config_with_status();
     config.allowed = allow(&[producer.endpoint().unwrap()]);
+    // For the streams' sake.
+    config.planes = PlaneList::from_iter([Plane::Tcp]);
     let consumer = Node::start(&config).unwrap();
     save_for_test(&producer, "image", 16, 128);
     fetch(&consumer, "image", producer.announce("image").unwrap()).unwrap();
