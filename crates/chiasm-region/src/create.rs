@@ -53,9 +53,19 @@ pub(crate) fn create(options: &RegionOptions, means: &Means) -> Result<Region, R
     // before any is taken.
     clear(&path)?;
     let draft = Draft::open(dir, means)?;
-    let draft = draft.reserve(dir, geometry.file_bytes())?;
+    // What a mapping asks for holds for memory that is taken after it, so it comes before all memory.
+    draft.stretch(geometry.file_bytes(), &path)?;
     let mapping = Mapping::new(draft.file.as_fd(), mapped_bytes(&header), Access::ReadWrite)
         .map_err(|error| RegionError::io("map", &path, error))?;
+    if let Some(node) = options.numa_node {
+        mapping.bind_to_node(node).map_err(|error| RegionError::Numa { node, source: error })?;
+    }
+    if options.huge_pages {
+        // The reservation below would take small pages. What cannot be faulted in here is reserved
+        // there, or is an error there.
+        mapping.populate_huge();
+    }
+    let draft = draft.reserve(dir, geometry.file_bytes())?;
     let page = usize::try_from(page_bytes()).expect("a page fits the address space");
     (means.populate)(&mapping, page).map_err(|error| RegionError::Populate {
         dir: dir.to_owned(),
@@ -134,6 +144,12 @@ impl Draft {
             }
         }
         Err(RegionError::io("create a file in", dir, Errno::EXIST))
+    }
+
+    /// Give the file its size and no memory yet. Its only change of size, while nobody else can know it.
+    fn stretch(&self, bytes: u64, path: &Path) -> Result<(), RegionError> {
+        rustix::io::retry_on_intr(|| fs::ftruncate(&self.file, bytes))
+            .map_err(|error| RegionError::io("give a size to", path, error))
     }
 
     /// Give the file all its memory now: later, a missing page would be a SIGBUS (E6).

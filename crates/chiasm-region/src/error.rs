@@ -141,6 +141,17 @@ pub enum RegionError {
         /// What the system said.
         source: io::Error,
     },
+    /// The memory cannot be taken from the NUMA node that was asked for.
+    #[error(
+        "cannot place the region on NUMA node {node}: {source}; there are those that \
+         /sys/devices/system/node/online lists, and a container needs CAP_SYS_NICE to choose"
+    )]
+    Numa {
+        /// The node that was asked for.
+        node: u32,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Any other failure of the system.
     #[error("cannot {operation} {path}: {source}")]
     Io {

@@ -2,6 +2,7 @@
 //!
 //! It must never outlive its own range: the bytes it gives out are valid while it lives.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
@@ -79,6 +80,52 @@ impl Mapping {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Ask for huge pages, and fault in what can be had of them now. Nothing comes of it on file systems
+    /// that have none, or where the mount does not allow them.
+    pub(crate) fn populate_huge(&self) {
+        if self.advise(self.len, Advice::LinuxHugepage).is_ok() {
+            // Never by touch: the memory is not reserved yet, and what is missing would be a fault.
+            let _ = self.advise(self.len, Advice::LinuxPopulateWrite);
+        }
+    }
+
+    /// Take all memory that the file does not have yet from NUMA node `node`, in this process and in
+    /// every other.
+    pub(crate) fn bind_to_node(&self, node: u32) -> io::Result<()> {
+        const BITS: u32 = libc::c_ulong::BITS;
+        let word = usize::try_from(node / BITS).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let mut nodes = [0 as libc::c_ulong; 16];
+        let bits = nodes.get_mut(word).ok_or(io::ErrorKind::InvalidInput)?;
+        *bits = 1 << (node % BITS);
+        let base = self.bytes().pointer(0, self.len);
+        // SAFETY: the range is our own mapping, the mask has as many bits as are named (the kernel reads
+        // one less than it is told), and a policy changes no byte of memory.
+        let status = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                base,
+                self.len,
+                libc::MPOL_BIND,
+                nodes.as_ptr(),
+                libc::c_ulong::from(BITS) * 16 + 1,
+                0,
+            )
+        };
+        if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Bytes of it that this process reaches through huge pages now.
+    pub(crate) fn huge_page_bytes(&self) -> io::Result<u64> {
+        let maps = std::fs::read_to_string("/proc/self/smaps")?;
+        let start = format!("{:x}-", self.base.as_ptr().addr());
+        let lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+        let field = |line: &str| {
+            let rest = line.strip_prefix("ShmemPmdMapped:")?;
+            rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+        };
+        Ok(lines.take(40).find_map(field).unwrap_or(0) * 1024)
     }
 
     /// Number of mapped bytes.

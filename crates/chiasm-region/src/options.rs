@@ -26,10 +26,19 @@ pub struct RegionOptions {
     pub block_size_bytes: u64,
     /// Random id of this node's life.
     pub epoch: u64,
+    /// Ask the system for huge pages. Whether it gives any is its own choice, and that of the mount:
+    /// `mount -o remount,huge=advise /dev/shm`. [`Region::huge_page_bytes`] says what came of it.
+    ///
+    /// [`Region::huge_page_bytes`]: crate::Region::huge_page_bytes
+    pub huge_pages: bool,
+    /// Take all memory from this NUMA node: that of the device whose copies matter most. An error where
+    /// there is no such node, or a sandbox forbids to ask (Docker's default does, without
+    /// `CAP_SYS_NICE`).
+    pub numa_node: Option<u32>,
 }
 
 impl RegionOptions {
-    /// A region in `/dev/shm` with epoch 0.
+    /// A region in `/dev/shm` with epoch 0, in pages of whatever size, from wherever.
     #[must_use]
     pub fn new(name: impl Into<String>, blocks: u32, block_size_bytes: u64) -> Self {
         Self {
@@ -38,6 +47,8 @@ impl RegionOptions {
             blocks,
             block_size_bytes,
             epoch: 0,
+            huge_pages: false,
+            numa_node: None,
         }
     }
 

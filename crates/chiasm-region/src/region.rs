@@ -165,6 +165,12 @@ impl Region {
         self.header.epoch
     }
 
+    /// Bytes of the region that this process reaches through huge pages now; see
+    /// [`RegionOptions::huge_pages`]. Reads `/proc`: not for a path that serves.
+    pub fn huge_page_bytes(&self) -> io::Result<u64> {
+        self.mapping.huge_page_bytes()
+    }
+
     /// Absolute path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -9,6 +9,7 @@ mod join;
 mod lifetime;
 mod namespaces;
 mod peers;
+mod placement;
 mod small_tmpfs;
 mod sockets;
 mod status_socket;

@@ -8,10 +8,10 @@ use chiasm_region::{Region, RegionError, RegionOptions};
 use crate::support::{extent, no_spawns, options_for_test, pattern, spawn, traces};
 
 /// A `tmpfs` of its own. Without the right to mount one, these tests fail: CI runs as root.
-struct Tmpfs(tempfile::TempDir);
+pub(crate) struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
-    fn mount(mount_options: &str) -> Self {
+    pub(crate) fn mount(mount_options: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", mount_options, "tmpfs"]).arg(dir.path());
@@ -20,7 +20,7 @@ impl Tmpfs {
         Self(dir)
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 }
