@@ -26,6 +26,10 @@ pub struct NodeConfig {
     /// File name of the region; `chiasm-` and 16 random hexadecimal digits if not given. Workers find
     /// the region by it, and may have made it before the node starts.
     pub region_name: Option<String>,
+    /// Ask for huge pages for the region, if this node makes it: off. What came of it is logged.
+    pub huge_pages: bool,
+    /// NUMA node that the region's memory comes from, if this node makes it.
+    pub numa_node: Option<u32>,
     /// What peers must agree on, the block size among it.
     pub identity: Identity,
     /// Where to serve, if at all.
@@ -73,6 +77,8 @@ impl NodeConfig {
             region_bytes,
             region_dir: PathBuf::from("/dev/shm"),
             region_name: None,
+            huge_pages: false,
+            numa_node: None,
             identity: Identity::default(),
             listen: None,
             advertise: None,

@@ -332,8 +332,20 @@ fn create_region(config: &NodeConfig, blocks: u32, ids: &Ids) -> Result<Region, 
     let mut options = RegionOptions::new(name, blocks, config.identity.block_size_bytes);
     options.dir.clone_from(&config.region_dir);
     options.epoch = ids.epoch;
+    options.huge_pages = config.huge_pages;
+    options.numa_node = config.numa_node;
     let mut region = Region::create_or_attach(&options)?;
     region.claim_node()?;
+    if config.huge_pages {
+        match region.huge_page_bytes() {
+            Ok(0) | Err(_) => tracing::warn!(
+                path = %region.path().display(),
+                "the region has no huge pages: the mount has to allow them (mount -o \
+                 remount,huge=advise) and the memory has to have them free"
+            ),
+            Ok(bytes) => tracing::info!(bytes, "part of the region is in huge pages"),
+        }
+    }
     Ok(region)
 }
 

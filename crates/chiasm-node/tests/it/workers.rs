@@ -85,18 +85,24 @@ fn what_a_worker_saves_is_served_and_what_was_read_is_loaded_by_every_rank() {
 #[test]
 fn a_sleeping_node_hears_of_every_report() {
     let dir = tempfile::tempdir().unwrap();
-    let node = node_for_test(dir.path());
+    let mut config = config(dir.path(), NAME);
+    config.save_timeout = Duration::from_secs(40);
+    let node = Node::start(&config).unwrap();
     let mut worker = worker_for_test(&node, 0);
     assert_eq!(names(dir.path()), [NAME, "chiasm-workers.wake"]);
-    // At the tick alone this would take 250 s.
+    // While another order is out, a dispatch wakes nobody: only the report does. At the tick alone all
+    // of them would take 250 s, and this order would be lost meanwhile.
+    let _idle = worker_for_test(&node, 1);
+    dispatch(&node, "out", 1);
     for round in 0..1000 {
         let order = dispatch(&node, &round.to_string(), 0);
         let outcome = Outcome::Failed;
         worker.complete(order.receipt(), outcome).unwrap();
-        wait_until(&node, "reported", || node.outstanding().is_empty());
+        wait_until(&node, "reported", || node.outstanding().saves == 1);
     }
     assert_eq!(node.dispatch_counters().failed_saves, 1000);
-    assert_eq!(node.usage().free, BLOCKS);
+    assert_eq!(node.dispatch_counters().lost_saves, 0);
+    assert_eq!(node.usage().free, BLOCKS - 16);
 }
 
 #[test]
