@@ -8,12 +8,13 @@ use chiasm_core::dispatch::{DispatchError, Order, Outcome, Rank, RankSet};
 use chiasm_core::dtype::Dtype;
 use chiasm_core::entry::EntryMeta;
 use chiasm_core::mm_hash::MmHash;
+use chiasm_core::plane::Plane;
 use chiasm_node::{Node, StartError};
 use chiasm_region::{RegionError, Worker, digest_of};
 use rustix::process::Signal;
 
 use crate::fixtures::{
-    BLOCKS, consumer_for_test, decide, fetch, item_for_test, producer_for_test, wait_until,
+    BLOCKS, allow, consumer_for_test, decide, fetch, item_for_test, producer_for_test, wait_until,
 };
 use crate::puppet::{Puppet, bytes_of, config, options, order};
 
@@ -303,10 +304,14 @@ fn a_node_joins_the_region_that_its_worker_has_made() {
     worker.does("save", &order);
     wait_until(&node, "saved", || node.outstanding().is_empty());
     // Its peers know this life by the epoch that the worker has drawn.
-    let consumer = consumer_for_test(&[node.endpoint().unwrap()]);
+    let mut reads = config(dir.path(), "chiasm-reader");
+    reads.allowed = allow(&[node.endpoint().unwrap()]);
+    let consumer = Node::start(&reads).unwrap();
     let landed = fetch(&consumer, "image", node.announce("image").unwrap());
     assert!(landed == Ok(bytes_of(&order)));
-    drop(node);
+    let planes: Vec<Plane> = consumer.consumer_counters().bytes.keys().copied().collect();
+    assert_eq!(planes, [Plane::Shm], "a peer maps the region of one life only");
+    drop((node, consumer));
     assert!(names(dir.path()).is_empty(), "the node removes it for all");
     worker.end();
     assert!(names(dir.path()).is_empty());
