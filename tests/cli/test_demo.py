@@ -43,7 +43,8 @@ def test_everything_goes_as_it_should(chiasm: Chiasm, temporary: Path) -> None:
     assert report["as_expected"] is True
     assert all(line.keys() == KEYS for line in report["items"])
     moved = [line for line in report["items"] if line["expected"] == "fetched"]
-    assert len(moved) == 8
+    planes = [line["plane"] for line in moved]
+    assert (planes.count("shm"), planes.count("tcp"), len(moved)) == (8, 4, 12)
     assert all(line["verdict"] == "fetched" and line["identical"] for line in moved)
     assert max(line["bytes"] for line in moved) > 41_000_000
     rest = {line["verdict"]: line["reason"] for line in report["items"] if line not in moved}
@@ -60,7 +61,7 @@ def test_a_newcomer_is_shown_a_table(chiasm: Chiasm, temporary: Path) -> None:
     assert done.code == 0, done
     assert done.err == "", "no progress bar without a terminal"
     lines = done.out.splitlines()
-    assert len([line for line in lines if " fetched " in line and "identical" in line]) == 8
+    assert len([line for line in lines if " fetched " in line and "identical" in line]) == 12
     for words in (" refused (not_allowed)", " unavailable (nack_missing)", " fallback (refused)"):
         assert len([line for line in lines if words in line]) == 1
     assert "Everything went as it should." in done.out

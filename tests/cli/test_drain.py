@@ -38,7 +38,7 @@ def test_a_read_under_way_is_finished_and_new_requests_are_refused(
     done = producer.running.wait()
     assert done.code == 0
     last = done.err.splitlines()[-1]
-    assert last == "stopped: 1 granted, 1 read over tcp, 1 refused, 0 expired"
+    assert last == "stopped: 1 granted, 1 read over tcp, 0 given back, 1 refused, 0 expired"
     assert not region.exists()
     assert not socket_of(region).exists()
 

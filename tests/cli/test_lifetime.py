@@ -38,10 +38,13 @@ def test_several_signals_at_once_end_it_in_order(chiasm: Chiasm) -> None:
 
 def test_it_says_what_it_did(chiasm: Chiasm, tmp_path: Path) -> None:
     producer = chiasm.produce(stores.some(tmp_path / "store", a=(1, 1)))
-    assert chiasm.fetch(producer.announced, producer.endpoint, "--planes=tcp").code == 0
+    for planes in ("tcp", "shm", "shm,tcp"):
+        fetched = chiasm.fetch(producer.announced, producer.endpoint, f"--planes={planes}")
+        assert fetched.only()["plane"] == planes.split(",")[0]
     done = producer.stop()
     assert done.err == (
-        f"ready {producer.endpoint}\nstopped: 1 granted, 1 read over tcp, 0 refused, 0 expired\n"
+        f"ready {producer.endpoint}\n"
+        "stopped: 3 granted, 1 read over tcp, 2 given back, 0 refused, 0 expired\n"
     )
 
 

@@ -9,8 +9,9 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use chiasm_node::planes;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use self::process::{Producer, fetch};
 use self::report::{Line, Report};
@@ -23,7 +24,7 @@ use crate::exit::Failure;
 /// One process produces (chiasm produce), another one fetches (chiasm fetch); both are started here,
 /// on the loopback interface, with regions in /dev/shm and stores in a temporary directory that is
 /// removed at the end. The encodings are four that a real vLLM encoder computed, and generated ones of
-/// 1 to 42 MB. Every byte that arrives is compared with the file that it came from.
+/// 1 to 42 MB. They go over every plane that there is here (see chiasm planes). Every byte that arrives is compared with the file that it came from.
 ///
 /// Then come the cases in which nothing may be read: a producer that is not approved is refused
 /// without a connection, which a listening socket of the demo confirms; an encoding that the producer
@@ -72,21 +73,35 @@ fn demonstrate(stop: &StopSignal) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// The main job: everything arrives and is the same.
+/// The main job: everything arrives and is the same. The first plane carries all encodings, the others
+/// the generated ones.
 fn approved(
     directory: &Path,
     producer: &Producer,
     encodings: &[data::Encoding],
 ) -> anyhow::Result<Vec<Line>> {
-    let out = directory.join("fetched");
-    let fetched = fetch(&producer.params, &producer.endpoint, &out, &[])?;
-    let item = |encoding: &data::Encoding| -> anyhow::Result<Line> {
-        let mut line = fetched.line(&encoding.hash, encoding.label)?;
-        line.expected = "fetched";
-        line.identical = Some(data::same(&encoding.path, &out.join(&encoding.hash))?);
-        Ok(line)
-    };
-    encodings.iter().map(item).collect()
+    let here = planes::report(Path::new("/dev/shm")).into_iter().filter(|plane| plane.available);
+    let mut lines = Vec::new();
+    for (at, plane) in here.map(|report| report.plane).enumerate() {
+        let these = encodings.iter().filter(|encoding| at == 0 || encoding.is_generated());
+        let these: Vec<&data::Encoding> = these.collect();
+        let mut params = Map::new();
+        for encoding in &these {
+            params.insert(encoding.hash.clone(), producer.announcement(&encoding.hash)?);
+        }
+        let params = write_params(directory, plane.name(), params)?;
+        let out = directory.join(format!("fetched-{plane}"));
+        let arguments = ["--planes", plane.name()];
+        let fetched = fetch(&params, &producer.endpoint, &out, &arguments)?;
+        for encoding in these {
+            let mut line = fetched.line(&encoding.hash, encoding.label)?;
+            line.expected = "fetched";
+            line.identical = Some(data::same(&encoding.path, &out.join(&encoding.hash))?);
+            ensure!(line.plane.as_deref() == Some(plane.name()), "plane {:?}", line.plane);
+            lines.push(line);
+        }
+    }
+    Ok(lines)
 }
 
 /// A client names a producer that nobody has approved. A socket that listens there sees no connection.
@@ -99,7 +114,7 @@ fn unapproved(
     foreign.set_nonblocking(true)?;
     let mut announcement = producer.announcement(&encoding.hash)?;
     announcement["peer_port"] = json!(foreign.local_addr()?.port());
-    let params = write_params(directory, "unapproved", &encoding.hash, &announcement)?;
+    let params = write_params(directory, "unapproved", only(&encoding.hash, announcement))?;
     let fetched = fetch(&params, &producer.endpoint, &directory.join("unapproved"), &[])?;
     let mut line = fetched.line(&encoding.hash, "a producer that is not approved")?;
     ensure!(line.reason.as_deref() == Some("not_allowed"), "reason {:?}", line.reason);
@@ -121,7 +136,7 @@ fn missing(
 ) -> anyhow::Result<Line> {
     let announcement = producer.announcement(&encoding.hash)?;
     let hash = "evicted-at-the-producer";
-    let params = write_params(directory, "missing", hash, &announcement)?;
+    let params = write_params(directory, "missing", only(hash, announcement))?;
     let fetched = fetch(&params, &producer.endpoint, &directory.join("missing"), &[])?;
     let mut line = fetched.line(hash, "evicted at the producer, no local input")?;
     line.expected = "unavailable";
@@ -132,21 +147,24 @@ fn missing(
 fn down(directory: &Path, endpoint: &str, encoding: &data::Encoding) -> anyhow::Result<Line> {
     let params = directory.join("params.json");
     let out = directory.join("down");
-    let only = process::announcement(&params, &encoding.hash)?;
-    let params = write_params(directory, "down", &encoding.hash, &only)?;
-    let fetched = fetch(&params, endpoint, &out, &[&encoding.hash])?;
+    let announcement = process::announcement(&params, &encoding.hash)?;
+    let params = write_params(directory, "down", only(&encoding.hash, announcement))?;
+    let fetched = fetch(&params, endpoint, &out, &["--local", &encoding.hash])?;
     let mut line = fetched.line(&encoding.hash, "producer down, local input")?;
     line.expected = "fallback";
     Ok(line)
 }
 
+fn only(hash: &str, announcement: Value) -> Map<String, Value> {
+    Map::from_iter([(hash.to_owned(), announcement)])
+}
+
 fn write_params(
     directory: &Path,
     name: &str,
-    hash: &str,
-    announcement: &Value,
+    params: Map<String, Value>,
 ) -> anyhow::Result<std::path::PathBuf> {
     let path = directory.join(format!("{name}.json"));
-    std::fs::write(&path, json!({ hash: announcement }).to_string())?;
+    std::fs::write(&path, Value::Object(params).to_string())?;
     Ok(path)
 }

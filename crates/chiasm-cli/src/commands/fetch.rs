@@ -13,12 +13,12 @@ use chiasm_core::announcement::{
     Announcement, Expectation, Params, ParamsLimits, parse_params_text,
 };
 use chiasm_core::byte_size::ByteSize;
-use chiasm_core::plane::{Plane, PlaneList};
 use chiasm_node::{Node, NodeConfig};
 use clap::Args;
 
 use self::items::Fetching;
 use super::identity::IdentityArguments;
+use super::planes;
 use super::stop::StopSignal;
 use crate::exit::Failure;
 use crate::store::StoreWriter;
@@ -54,8 +54,9 @@ pub(crate) struct FetchCommand {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 
-    /// Planes to read through, in order of preference, separated by commas. Here: tcp.
-    #[arg(long, value_name = "LIST", default_value = "shm,nixl,tcp")]
+    /// Planes to read through, in order of preference, separated by commas: shm, tcp. chiasm planes
+    /// says which of them there are here.
+    #[arg(long, value_name = "LIST", default_value = planes::DEFAULT)]
     planes: String,
 
     /// How long one encoding may take in all, retries included, in seconds.
@@ -119,7 +120,7 @@ impl Plan {
             let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
             anyhow!("--allow: {}", problems.join("\n       "))
         })?;
-        let planes = planes(&command.planes)?;
+        let planes = planes::parse(&command.planes)?;
         let dtype = command.identity.dtype()?;
         let limits = ParamsLimits::default();
         let text = read_text(&command.params, limits.max_text_bytes)?;
@@ -173,25 +174,6 @@ fn default_region_bytes(params: &Params, allowed: &Allowlist, expected: &Expecta
     });
     let sum = sizes.fold(0_u64, u64::saturating_add).min(MAX_DEFAULT_REGION_BYTES);
     sum.max(expected.block_size_bytes)
-}
-
-/// The planes of the list that exist here. One that does not is passed over with a warning.
-fn planes(list: &str) -> anyhow::Result<PlaneList> {
-    let mut planes = PlaneList::EMPTY;
-    for name in list.split(',').map(str::trim) {
-        let plane = Plane::from_name(name).with_context(|| {
-            format!("--planes: {name:?} is no plane, there are {}", Plane::NAMES)
-        })?;
-        if plane == Plane::Tcp {
-            planes.push(plane);
-        } else {
-            tracing::info!(%plane, "this plane is not available here");
-        }
-    }
-    if planes.is_empty() {
-        bail!("--planes {list}: none of them is available here, tcp is");
-    }
-    Ok(planes)
 }
 
 /// Reads no more than `limit` bytes and one: the one shows that there were more.

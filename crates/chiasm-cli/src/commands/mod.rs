@@ -5,6 +5,7 @@ mod demo;
 mod endpoint;
 mod fetch;
 mod identity;
+mod planes;
 mod produce;
 mod progress;
 mod status;
@@ -44,6 +45,7 @@ enum Command {
     Demo(demo::DemoCommand),
     Endpoint(endpoint::EndpointCommand),
     Fetch(fetch::FetchCommand),
+    Planes(planes::PlanesCommand),
     Produce(produce::ProduceCommand),
     Status(status::StatusCommand),
     Wire(wire::WireCommand),
@@ -62,6 +64,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Demo(command) => demo::run(&command, arguments.json),
         Command::Endpoint(command) => endpoint::run(&command, arguments.json),
         Command::Fetch(command) => fetch::run(&command, arguments.json),
+        Command::Planes(command) => planes::run(&command, arguments.json),
         Command::Produce(command) => produce::run(&command, arguments.json),
         Command::Status(command) => status::run(&command, arguments.json),
         Command::Wire(command) => wire::run(command, arguments.json),

@@ -10,13 +10,14 @@ use chiasm_core::announcement::OutgoingAnnouncement;
 use chiasm_core::byte_size::ByteSize;
 use chiasm_core::dtype::Dtype;
 use chiasm_core::endpoint::{Host, ListenAddress};
+use chiasm_core::producer::ProducerLimits;
 use chiasm_node::{Fault, Node, NodeConfig};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::identity::IdentityArguments;
 use super::stop::StopSignal;
-use super::{progress, table};
+use super::{planes, progress, table};
 use crate::exit::{Failure, say};
 use crate::store::{self, StoredEncoding};
 
@@ -68,12 +69,17 @@ pub(crate) struct ProduceCommand {
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = super::seconds)]
     drain: Duration,
 
+    /// Planes to serve, separated by commas: shm, tcp. The consumer's order of preference decides.
+    #[arg(long, value_name = "LIST", default_value = planes::DEFAULT)]
+    planes: String,
+
     /// Modality that the announcement names: image, audio or video.
     #[arg(long, value_name = "NAME", default_value = "image")]
     modality: String,
 
     /// FOR TESTS: misbehave. KIND is missing, incompat, not-ready:N, silent, garbage, die-before-ack,
-    /// die-after-ack, slow-bytes, wrong-extents, wrong-bytes or late-ack:SECONDS.
+    /// die-after-ack, slow-bytes, wrong-extents, wrong-region, wrong-life, wild-extents, wrong-bytes or
+    /// late-ack:SECONDS.
     #[arg(long, value_name = "KIND", help_heading = "For tests")]
     fault: Option<Fault>,
 
@@ -97,9 +103,10 @@ pub(crate) fn run(command: &ProduceCommand, json: bool) -> Result<(), Failure> {
     drain(&node, command.drain, &stop);
     let counters = node.producer_counters();
     say(format_args!(
-        "stopped: {} granted, {} read over tcp, {} refused, {} expired",
+        "stopped: {} granted, {} read over tcp, {} given back, {} refused, {} expired",
         counters.granted,
         counters.completed,
+        counters.done,
         counters.nacks.iter().sum::<u64>(),
         counters.expired
     ));
@@ -149,7 +156,15 @@ fn prepare(command: &ProduceCommand) -> anyhow::Result<(NodeConfig, Vec<StoredEn
     config.identity = identity;
     config.listen = Some(listen);
     config.advertise = advertise;
+    config.planes = planes::parse(&command.planes)?;
     config.fault = command.fault;
+    // Nothing is saved after the start, so no room has to be kept for it.
+    let blocks = u32::try_from(region_bytes / block).unwrap_or(u32::MAX);
+    config.producer_limits = Some(ProducerLimits {
+        max_blocks_per_peer: blocks,
+        max_blocks: blocks,
+        ..ProducerLimits::for_region(blocks)
+    });
     config.status = true;
     Ok((config, encodings))
 }

@@ -51,6 +51,14 @@ pub(super) struct Encoding {
     pub(super) path: PathBuf,
 }
 
+impl Encoding {
+    pub(super) fn is_generated(&self) -> bool {
+        self.label == GENERATED_LABEL
+    }
+}
+
+const GENERATED_LABEL: &str = "generated";
+
 /// Bytes of all generated encodings, for the progress bar.
 pub(super) fn total_bytes() -> u64 {
     GENERATED.iter().map(|(_, rows)| u64::from(*rows) * u64::from(WIDTH) * 2).sum()
@@ -84,7 +92,7 @@ pub(super) fn write(store: &Path, bar: &ProgressBar) -> anyhow::Result<Vec<Encod
             left -= length as u64;
         }
         let path = file.finish()?;
-        encodings.push(Encoding { hash: hash.to_string(), label: "generated", path });
+        encodings.push(Encoding { hash: hash.to_string(), label: GENERATED_LABEL, path });
     }
     Ok(encodings)
 }

@@ -87,19 +87,17 @@ pub(super) fn announcement(params: &Path, hash: &str) -> anyhow::Result<Value> {
 #[derive(Debug)]
 pub(super) struct Fetched(Value);
 
-/// Runs `chiasm fetch` to its end.
+/// Runs `chiasm fetch` to its end, with these arguments besides.
 pub(super) fn fetch(
     params: &Path,
     allow: &str,
     out: &Path,
-    local: &[&str],
+    arguments: &[&str],
 ) -> anyhow::Result<Fetched> {
     let mut command = this_command()?;
     command.args(["fetch", "--json", "--budget", "20", "--allow", allow]);
     command.arg("--params").arg(params).arg("--out").arg(out);
-    for hash in local {
-        command.args(["--local", hash]);
-    }
+    command.args(arguments);
     let output = command.stdin(Stdio::null()).output().context("cannot start the consumer")?;
     match output.status.code() {
         Some(0 | 1) if !output.stdout.is_empty() => {

@@ -1,0 +1,82 @@
+//! `chiasm planes`: which ways of moving bytes there are here, and why not the others.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use chiasm_core::plane::{Plane, PlaneList};
+use chiasm_node::planes::PlaneReport;
+use clap::Args;
+use serde_json::json;
+
+use super::table;
+use crate::exit::Failure;
+
+/// What `produce` and `fetch` use where nobody says anything else.
+pub(super) const DEFAULT: &str = "shm,tcp";
+
+/// Show which planes (ways of moving bytes) are available here, and why or why not.
+///
+/// shm copies out of a producer's shared memory: same host, same user, same directory. nixl is RDMA.
+/// tcp goes over the producer's control port and is always there. Both sides choose the first plane of
+/// the consumer's list that reaches; one that turns out not to is passed over without a word.
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct PlanesCommand {
+    /// The directory in which the region would be.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    region_dir: PathBuf,
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &PlanesCommand, json: bool) -> Result<(), Failure> {
+    let reports = chiasm_node::planes::report(&command.region_dir);
+    let text = if json { to_json(&reports) } else { to_table(&reports) };
+    writeln!(std::io::stdout(), "{text}").map_err(Failure::work)
+}
+
+fn to_json(reports: &[PlaneReport]) -> String {
+    let planes = reports.iter().map(|report| {
+        let details: BTreeMap<_, _> = report.details.iter().cloned().collect();
+        json!({
+            "plane": report.plane.name(),
+            "available": report.available,
+            "why": report.why,
+            "details": details,
+        })
+    });
+    format!("{:#}", json!({ "planes": planes.collect::<Vec<_>>() }))
+}
+
+fn to_table(reports: &[PlaneReport]) -> String {
+    let mut table = table::table(&["plane", "available", "why"], &[]);
+    for report in reports {
+        let available = if report.available { "yes" } else { "no" };
+        table.add_row([report.plane.name(), available, &report.why]);
+    }
+    let mut text = table.trim_fmt();
+    for report in reports {
+        for (name, value) in &report.details {
+            let shown = value.parse().ok().filter(|_| name.ends_with("_bytes")).map(table::size);
+            let value = shown.as_ref().unwrap_or(value);
+            let _ = write!(text, "\n{} {}: {value}", report.plane, name.replace('_', " "));
+        }
+    }
+    text
+}
+
+/// The planes of a list as `--planes` takes it.
+pub(super) fn parse(list: &str) -> anyhow::Result<PlaneList> {
+    let plane = |name: &str| {
+        Plane::from_name(name)
+            .with_context(|| format!("--planes: {name:?} is no plane, there are {}", Plane::NAMES))
+    };
+    let planes =
+        list.split(',').map(str::trim).map(plane).collect::<anyhow::Result<PlaneList>>()?;
+    if planes.without(Plane::Nixl).is_empty() {
+        bail!("--planes {list}: none of them is in this version, shm and tcp are");
+    }
+    Ok(planes)
+}
