@@ -19,6 +19,7 @@ use chiasm_core::dtype::Dtype;
 use chiasm_core::endpoint::ListenAddress;
 use chiasm_core::entry::EntryMeta;
 use chiasm_core::mm_hash::MmHash;
+use chiasm_core::plane::{Plane, PlaneList};
 use chiasm_node::{Node, NodeConfig};
 
 const REGION_BYTES: u64 = 512 << 20;
@@ -36,6 +37,7 @@ fn main() -> Anything<()> {
     let producer = Node::start(&config)?;
     let endpoint = producer.endpoint().ok_or("no endpoint")?.to_string();
     let mut config = NodeConfig::new(REGION_BYTES);
+    config.planes = PlaneList::from_iter([Plane::Tcp]);
     config.allowed =
         Allowlist::parse([endpoint.as_str()]).map_err(|mut errors| errors.remove(0))?;
     let consumer = Node::start(&config)?;
