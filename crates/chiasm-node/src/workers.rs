@@ -17,6 +17,10 @@ use crate::shared::Shared;
 /// How often workers with orders are looked at.
 const TICK: Duration = Duration::from_millis(250);
 
+/// Reports that are taken in while the core is locked once: as many as an engine's step makes, and a
+/// small part of what all rings together hold.
+const REPORTS_PER_LOCK: usize = 16;
+
 /// Locked before the core where both are.
 #[derive(Debug, Default)]
 pub(crate) struct Workers(Mutex<State>);
@@ -123,15 +127,17 @@ impl State {
         &mut self,
         now: Nanos,
         region: &Region,
-        core: impl FnOnce() -> MutexGuard<'a, Instance>,
+        core: impl Fn() -> MutexGuard<'a, Instance>,
     ) -> bool {
         let reports = self.completions.take(region);
         if reports.is_empty() {
             return false;
         }
-        let mut core = core();
-        for report in &reports {
-            core.reported(now, report);
+        for few in reports.chunks(REPORTS_PER_LOCK) {
+            let mut core = core();
+            for report in few {
+                core.reported(now, report);
+            }
         }
         true
     }
