@@ -123,8 +123,11 @@ impl EventLoop {
         loop {
             self.outbound.take_resolved(now, &self.shared, &self.poller);
             let action = self.shared.core().poll_action();
-            let Some(action) = action else { break };
-            self.outbound.act(now, action, &self.shared, &self.poller);
+            if let Some(action) = action {
+                self.outbound.act(now, action, &self.shared, &self.poller);
+            } else if !self.outbound.write(now, &self.shared, &self.poller) {
+                break;
+            }
         }
         self.outbound.take_resolved(now, &self.shared, &self.poller);
         let events: Vec<Event> = {

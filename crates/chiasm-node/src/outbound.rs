@@ -50,12 +50,18 @@ impl LinkState {
     }
 }
 
+/// Messages of one link that are written at once. They are at most 2 KiB each, and a link may hold
+/// 1 MiB.
+const SENDS_PER_WRITE: usize = 64;
+
 /// Everything that this node connects to.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     links: BTreeMap<Endpoint, ProducerLink>,
     /// Which link a control socket belongs to.
     sockets: BTreeMap<u64, Endpoint>,
+    /// Links with messages that have not been written yet, and how many.
+    unwritten: BTreeMap<Endpoint, usize>,
     streams: Streams,
     shm: SharedMemory,
     /// For tests: see `NodeConfig::hold_read`.
@@ -77,6 +83,7 @@ impl Outbound {
         Self {
             links: BTreeMap::new(),
             sockets: BTreeMap::new(),
+            unwritten: BTreeMap::new(),
             streams: Streams::new(&config.limits),
             shm,
             hold_read: config.hold_read.clone(),
@@ -106,7 +113,11 @@ impl Outbound {
             ConsumerAction::Send(endpoint, payload) => {
                 if let Some(link) = self.links.get_mut(&endpoint) {
                     link.send(now, payload);
-                    self.pump_link(now, &endpoint, shared, poller);
+                    let queued = self.unwritten.entry(endpoint).or_default();
+                    *queued += 1;
+                    if *queued >= SENDS_PER_WRITE {
+                        self.write(now, shared, poller);
+                    }
                 }
             }
             ConsumerAction::StartRead(order) => self.start_read(now, order, shared, poller),
@@ -116,6 +127,15 @@ impl Outbound {
                 self.report_ended(shared);
             }
         }
+    }
+
+    /// Writes what has been sent since the last call, many messages at once; whether there was any.
+    pub(crate) fn write(&mut self, now: Nanos, shared: &Shared, poller: &Poller) -> bool {
+        let endpoints = std::mem::take(&mut self.unwritten);
+        for endpoint in endpoints.keys() {
+            self.pump_link(now, endpoint, shared, poller);
+        }
+        !endpoints.is_empty()
     }
 
     fn open_link(&mut self, now: Nanos, endpoint: &Endpoint, shared: &Shared, poller: &Poller) {

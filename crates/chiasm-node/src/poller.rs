@@ -3,6 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -72,27 +73,38 @@ impl Poller {
 
 /// Wakes a waiting poller from another thread.
 #[derive(Debug)]
-pub(crate) struct Waker(OwnedFd);
+pub(crate) struct Waker {
+    event: OwnedFd,
+    /// A wake-up has not been taken yet: another one would change nothing.
+    on_its_way: AtomicBool,
+}
 
 impl Waker {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { event, on_its_way: AtomicBool::new(false) })
     }
 
     /// The node's thread looks at the core again soon. Cannot fail: a full counter is a wake-up that
     /// is on its way already.
     pub(crate) fn wake(&self) {
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        if !self.on_its_way.swap(true, Ordering::SeqCst) {
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
     }
 
-    /// Takes the wake-ups that have come.
+    /// Takes the wake-ups that have come; the caller looks at the core after it. In this order: a call
+    /// that finds the flag still set has changed the core before the caller looks, and one that finds it
+    /// cleared writes anew. The other way round a write could be taken and its flag stay set: nobody
+    /// would wake the thread again.
     pub(crate) fn drain(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
+        let _ = rustix::io::read(&self.event, &mut [0_u8; 8]);
+        self.on_its_way.store(false, Ordering::SeqCst);
     }
 }
 
 impl AsFd for Waker {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.0.as_fd()
+        self.event.as_fd()
     }
 }

@@ -65,6 +65,13 @@ impl LandedDigest {
         }
     }
 
+    /// The digest of all bytes taken in, and of none from here on. Its memory serves the next entry.
+    #[must_use]
+    pub fn finish_one(&mut self) -> Digest {
+        let hasher = std::mem::replace(&mut self.hasher, Hasher::new());
+        Digest(hasher.finish_128().to_be_bytes())
+    }
+
     /// The digest of all bytes taken in.
     #[must_use]
     pub fn finish(self) -> Digest {
