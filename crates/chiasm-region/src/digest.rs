@@ -2,13 +2,14 @@
 //!
 //! It must never hash a source before the copy: a rewrite in between would go unseen (S2). Bytes are
 //! copied out of the mapping chunk by chunk into memory of our own and hashed there, so what is
-//! hashed cannot change under the hash.
+//! hashed cannot change under the hash; or they are loaded once and stored into both.
 
 use chiasm_core::digest::Digest;
 use chiasm_core::extent::Extent;
 use twox_hash::XxHash3_128;
 use twox_hash::xxhash3_128::Hasher;
 
+use crate::copy::{HASHED_BYTES, copy_and_take, finish};
 use crate::geometry::{Piece, RangeError};
 use crate::memory::SharedBytes;
 use crate::region::Region;
@@ -63,6 +64,23 @@ impl LandedDigest {
             bytes.load(at, chunk);
             self.hasher.write(chunk);
         }
+    }
+
+    /// Copy one piece of a peer's bytes to byte `to` of `target`, and take in exactly what was stored
+    /// there: each byte is loaded once.
+    pub(crate) fn copy_and_take_in(
+        &mut self,
+        peer: SharedBytes<'_>,
+        source: Piece,
+        target: SharedBytes<'_>,
+        to: usize,
+    ) {
+        for at in (0..source.len).step_by(HASHED_BYTES) {
+            let taken = &mut self.chunk[..HASHED_BYTES.min(source.len - at)];
+            copy_and_take(peer, source.at + at, target, to + at, taken);
+            self.hasher.write(taken);
+        }
+        finish();
     }
 
     /// The digest of all bytes taken in, and of none from here on. Its memory serves the next entry.

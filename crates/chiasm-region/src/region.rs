@@ -11,7 +11,7 @@ use chiasm_core::dispatch::Rank;
 use chiasm_core::extent::Extent;
 
 use crate::claim;
-use crate::copy::{LANDING_BYTES, Stores, copy};
+use crate::copy::copy;
 use crate::create;
 use crate::digest::{CHUNK_BYTES, LandedDigest};
 use crate::error::RegionError;
@@ -283,10 +283,6 @@ impl Region {
     ) -> Result<(), RangeError> {
         let mut sources = peer.pieces(remote, offset, len)?;
         let mut source = Piece { at: 0, len: 0 };
-        let (most, stores) = match digest {
-            Some(_) => (LANDING_BYTES, Stores::Plain),
-            None => (usize::MAX, Stores::Streamed),
-        };
         // Both sides were found to have all bytes: neither runs out before the other.
         for mut target in self.writable_pieces(local, offset, len)? {
             while target.len > 0 {
@@ -294,10 +290,13 @@ impl Region {
                     let Some(next) = sources.next() else { return Ok(()) };
                     source = next;
                 }
-                let now = target.len.min(source.len).min(most);
-                copy(peer.bytes(), source.at, self.bytes(), target.at, now, stores);
-                if let Some(digest) = digest.as_deref_mut() {
-                    digest.take_in(self.bytes(), Piece { at: target.at, len: now });
+                let now = target.len.min(source.len);
+                match digest.as_deref_mut() {
+                    Some(digest) => {
+                        let source = Piece { at: source.at, len: now };
+                        digest.copy_and_take_in(peer.bytes(), source, self.bytes(), target.at);
+                    }
+                    None => copy(peer.bytes(), source.at, self.bytes(), target.at, now),
                 }
                 source = Piece { at: source.at + now, len: source.len - now };
                 target = Piece { at: target.at + now, len: target.len - now };
