@@ -10,7 +10,8 @@ use clap::Args;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Identity (both sides must agree)")]
 pub(crate) struct IdentityArguments {
-    /// Model as the engine was given it (a name or a path: the text is compared).
+    /// Model as the engine was given it (a name or a path: the text is compared). To meet a vLLM give
+    /// version and dtype too: what is left out keeps this command's own default, which no engine has.
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
 
@@ -18,11 +19,13 @@ pub(crate) struct IdentityArguments {
     #[arg(long, value_name = "VERSION")]
     engine_version: Option<String>,
 
-    /// Element type of the model, for example bfloat16.
+    /// Element type of the model, for example bfloat16. Without model and version it is no part of the
+    /// identity, but fetch still holds every encoding against it.
     #[arg(long, value_name = "DTYPE")]
     dtype: Option<String>,
 
-    /// Bytes of one block: one row of the model's embeddings (width x element size) in a vLLM.
+    /// Bytes of one block. In a vLLM one row of the model's embeddings: width x element size. Default:
+    /// 4096.
     #[arg(long, value_name = "BYTES")]
     block: Option<u64>,
 

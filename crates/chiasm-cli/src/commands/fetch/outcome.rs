@@ -45,6 +45,8 @@ pub(super) struct Outcome {
     pub(super) attempts: u32,
     /// A word for machines and a sentence for people, if it was not fetched.
     reason: Option<(&'static str, String)>,
+    /// The flag that would have let it through, for whoever trusts the producer.
+    remedy: Option<String>,
 }
 
 impl Outcome {
@@ -57,12 +59,25 @@ impl Outcome {
     ) -> Self {
         let hash = hash.clone();
         let meta = Some(meta);
-        Self { hash, verdict: Verdict::Fetched, meta, plane, waited, attempts, reason: None }
+        Self {
+            hash,
+            verdict: Verdict::Fetched,
+            meta,
+            plane,
+            waited,
+            attempts,
+            reason: None,
+            remedy: None,
+        }
     }
 
     pub(super) fn not_fetched(hash: &MmHash, verdict: Verdict, reason: &Reason) -> Self {
+        let remedy = match reason {
+            Reason::Refused(refusal) => Some(format!("--allow {}", refusal.endpoint)),
+            _ => None,
+        };
         let reason = Some((word(reason), reason.to_string()));
-        Self { verdict, reason, ..Self::not_announced(hash) }
+        Self { verdict, reason, remedy, ..Self::not_announced(hash) }
     }
 
     /// There is nothing to read: the announcement names no producer.
@@ -75,6 +90,7 @@ impl Outcome {
             waited: Duration::ZERO,
             attempts: 0,
             reason: Some(("not_announced", "the announcement names no producer".into())),
+            remedy: None,
         }
     }
 
@@ -149,6 +165,9 @@ impl Report {
         for outcome in &self.outcomes {
             if let Some((_, detail)) = &outcome.reason {
                 let _ = write!(text, "\n{}: {detail}", outcome.hash.short());
+            }
+            if let Some(remedy) = &outcome.remedy {
+                let _ = write!(text, "\n    if you trust that producer, allow it here: {remedy}");
             }
         }
         text
