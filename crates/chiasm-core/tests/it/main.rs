@@ -17,6 +17,7 @@ mod endpoint;
 mod exchange;
 mod identity;
 mod producer;
+mod wire_done;
 mod wire_extension;
 mod wire_golden;
 mod wire_hostile;

@@ -9,6 +9,7 @@ mod lease;
 mod limits;
 mod links;
 mod matching;
+mod release;
 
 use std::time::Duration;
 
@@ -103,6 +104,8 @@ struct World {
     sent: Vec<Sent>,
     /// Grants that were given back.
     done: Vec<Sent>,
+    /// By the last request.
+    offered: Vec<Plane>,
     reads: Vec<ReadOrder>,
     aborted: Vec<TransferId>,
     finished: Vec<Finished>,
@@ -110,7 +113,10 @@ struct World {
 
 impl World {
     fn new(blocks: u32) -> Self {
-        let planes: PlaneList = [Plane::Shm, Plane::Tcp].into_iter().collect();
+        Self::with_planes(blocks, [Plane::Shm, Plane::Tcp].into_iter().collect())
+    }
+
+    fn with_planes(blocks: u32, planes: PlaneList) -> Self {
         let consumer = Consumer::new(ConsumerConfig {
             compat_hash: "same".into(),
             fingerprint: Some("ours".into()),
@@ -131,6 +137,7 @@ impl World {
             closed: Vec::new(),
             sent: Vec::new(),
             done: Vec::new(),
+            offered: Vec::new(),
             reads: Vec::new(),
             aborted: Vec::new(),
             finished: Vec::new(),
@@ -169,6 +176,7 @@ impl World {
                     assert_eq!(request.compatibility_hash, "same");
                     let chiasm = request.chiasm.expect("a Chiasm consumer says so");
                     assert_eq!((chiasm.epoch, chiasm.fingerprint), (4, Some("ours")));
+                    self.offered = chiasm.planes.iter().collect();
                     self.sent.push(Sent {
                         to,
                         hash: request.mm_hash.to_owned(),

@@ -11,7 +11,8 @@ use chiasm_core::producer::StreamRead;
 use chiasm_core::time::Nanos;
 
 use super::source::{
-    BLOCK_BYTES, Source, block, block_mut, block_numbers, bytes_at, content_of, digest_of, name_of,
+    BLOCK_BYTES, HOST, Source, block, block_mut, block_numbers, bytes_at, content_of, digest_of,
+    name_of,
 };
 use super::{BLOCKS, NAMES};
 
@@ -36,15 +37,15 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(number: u8) -> Self {
+    pub(super) fn new(number: u8, plane: Plane) -> Self {
         let consumer = Consumer::new(ConsumerConfig {
             compat_hash: "same".into(),
             fingerprint: None,
             epoch: u64::from(number),
             session: format!("{number:016x}"),
             block_size_bytes: BLOCK_BYTES as u64,
-            planes: [Plane::Tcp].into_iter().collect(),
-            host: None,
+            planes: [plane].into_iter().collect(),
+            host: Some(HOST),
             verify: true,
             ack_timeout: Duration::from_secs(30),
             read_timeout: Duration::from_secs(20),
@@ -76,23 +77,26 @@ impl Reader {
             }
             return self.end_read(now, which, source, ReadEnd::Failed(lost()));
         }
-        if job.stream.is_none() {
-            let token = job.order.token.expect("tcp");
-            job.stream = source.producer.open_stream(now, token);
-        }
-        let Some(stream) = &job.stream else {
-            return self.end_read(now, which, source, ReadEnd::Failed(lost()));
+        // Over shm nobody watches the lease while it copies.
+        let extents = if let Some(shm) = &job.order.shm {
+            shm.extents.clone()
+        } else {
+            if job.stream.is_none() {
+                let token = job.order.token.expect("tcp");
+                job.stream = source.producer.open_stream(now, token);
+            }
+            match &job.stream {
+                Some(stream) if now <= stream.deadline || blind => stream.extents.clone(),
+                _ => return self.end_read(now, which, source, ReadEnd::Failed(lost())),
+            }
         };
-        if now > stream.deadline && !blind {
-            return self.end_read(now, which, source, ReadEnd::Failed(lost()));
-        }
         let at = job.landed.len() / BLOCK_BYTES;
-        if let Some(theirs) = block_numbers(&stream.extents).get(at) {
+        if let Some(theirs) = block_numbers(&extents).get(at) {
             let chunk = block(&source.bytes, *theirs).to_vec();
             block_mut(&mut self.bytes, numbers[at]).copy_from_slice(&chunk);
             job.landed.extend(chunk);
         }
-        if job.landed.len() as u64 == stream.bytes {
+        if job.landed.len() as u64 == job.order.bytes {
             let bytes = job.landed.len() as u64;
             let digest = job.order.digest.then(|| digest_of(&job.landed));
             self.end_read(now, which, source, ReadEnd::Landed { bytes, digest });

@@ -7,13 +7,17 @@ use chiasm_core::digest::Digest;
 use chiasm_core::dtype::Dtype;
 use chiasm_core::entry::EntryMeta;
 use chiasm_core::extent::Extent;
+use chiasm_core::host_hint::HostHint;
 use chiasm_core::mm_hash::MmHash;
 use chiasm_core::plane::Plane;
-use chiasm_core::producer::{Producer, ProducerConfig, ProducerLimits};
+use chiasm_core::producer::{Producer, ProducerConfig, ProducerLimits, SharedRegion};
 
 use super::BLOCKS;
 
 pub(super) const BLOCK_BYTES: usize = 8;
+
+/// All of them are on one host.
+pub(super) const HOST: HostHint = HostHint([1; 16]);
 
 /// Number of blocks of `name`: 1 to 6, so that a few fill a region.
 pub(super) fn blocks_of(name: usize) -> u32 {
@@ -84,8 +88,8 @@ impl Source {
             epoch: u64::from(seed),
             block_size_bytes: BLOCK_BYTES as u64,
             lease: Duration::from_secs(30),
-            planes: [Plane::Tcp].into_iter().collect(),
-            shm: None,
+            planes: Plane::ALL.into_iter().collect(),
+            shm: Some(SharedRegion { host: HOST, name: "chiasm-source".into() }),
             limits: ProducerLimits::for_region(BLOCKS),
         };
         Self {
