@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use chiasm_core::admission::{Decision, Event, Gate, Verdict};
+use chiasm_core::consumer::{FailureReason, ReadEnd};
+use chiasm_core::plane::Plane;
 use chiasm_core::wire::AckStatus;
 
 use super::producers::Manner;
@@ -253,4 +255,29 @@ fn a_probe_that_finds_no_room_is_sent_when_there_is_some() {
     world.cache.unpin(load).unwrap();
     world.pass(Duration::from_secs(1));
     assert_eq!(world.ensure("b"), Decision::Ready);
+}
+
+/// Another plane is tried without a pause, once: a producer that looks new with every answer keeps
+/// nobody busy.
+#[test]
+fn a_plane_that_does_not_reach_is_followed_by_another_attempt_at_once() {
+    let mut world = World::new(8);
+    world.set("p", Manner::Slow);
+    world.request("a", false, &[("h", "p", 3)]);
+    assert_eq!(world.ensure("a"), Decision::Wait);
+    let fall_away = |world: &mut World| {
+        let transfer = *world.reads.keys().next().expect("bytes are on their way");
+        world.reads.clear();
+        let reason = FailureReason::PlaneAway { plane: Plane::Shm, why: "for a test".into() };
+        let end = ReadEnd::Failed(reason);
+        world.consumer.read_ended(world.now, transfer, end, &mut world.cache);
+        world.settle();
+    };
+    fall_away(&mut world);
+    assert_eq!(world.sent.len(), 2, "no time has passed");
+    fall_away(&mut world);
+    assert_eq!(world.sent.len(), 2);
+    world.pass(Duration::from_secs(1));
+    assert_eq!((world.ensure("a"), world.sent.len()), (Decision::Wait, 3));
+    assert_eq!(opened(&world), 0, "the producer answers");
 }
