@@ -12,6 +12,8 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
+use sha2::{Digest as _, Sha256};
+
 pub use error::{EndpointError, EndpointProblem};
 pub use host::{Host, HostName};
 pub use listen::ListenAddress;
@@ -57,6 +59,15 @@ impl Endpoint {
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port.get()
+    }
+
+    /// Sixteen bytes that stand for this endpoint where its text has no room: the start of the SHA-256
+    /// of that text.
+    #[must_use]
+    pub fn mark(&self) -> [u8; 16] {
+        let hash: [u8; 32] = Sha256::digest(self.to_string()).into();
+        let [mark @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = hash;
+        mark
     }
 
     /// The endpoint with another port on the same host.

@@ -103,6 +103,9 @@ impl Node {
             }
         });
         let region = create_region(config, blocks, &ids)?;
+        if let Some(endpoint) = &endpoint {
+            region.note_serving(endpoint.mark());
+        }
         // If a worker came first, it has drawn the epoch of this life.
         ids.epoch = region.epoch();
         let dir = region.path().parent().unwrap_or(&config.region_dir).to_owned();

@@ -3,6 +3,7 @@
 //! | at | bytes | what | who writes |
 //! |---|---|---|---|
 //! | 256 | 128 | the board: whether the node sleeps, whether there was one | the node |
+//! | 384 | 16 | the mark of the endpoint that the node serves at, zero while it serves nowhere | the node |
 //! | 4096 + 3840 x rank | 3840 | the completion ring of the rank | its worker; the node says how far it has read |
 //!
 //! The bytes in between and behind are zero. The lock on byte 256 is the node's, that on the first
@@ -21,6 +22,12 @@ use crate::sleep::BOARD_WORDS;
 /// Where the board lies, and the byte whose lock is the node's.
 pub(crate) const BOARD_AT: usize = HEADER_BYTES;
 
+/// Where the mark of the node's endpoint lies.
+pub(crate) const SERVING_AT: usize = BOARD_AT + 8 * BOARD_WORDS;
+
+/// Bytes of that mark.
+pub(crate) const SERVING_BYTES: usize = 16;
+
 const RINGS_AT: usize = 4096;
 
 const RING_BYTES: usize = 3840;
@@ -32,7 +39,7 @@ pub(crate) const SLOTS: usize = 64;
 /// The ring of one rank, in shared memory.
 pub(crate) type CompletionRing<'a> = Ring<SharedWords<'a>, SLOTS, RECORD_WORDS>;
 
-const _: () = assert!(BOARD_AT + 8 * BOARD_WORDS <= RINGS_AT);
+const _: () = assert!(SERVING_AT + SERVING_BYTES <= RINGS_AT);
 const _: () = assert!(8 * CompletionRing::<'_>::WORDS_IN_ALL <= RING_BYTES);
 const _: () = assert!((RINGS_AT + RING_BYTES * MAX_RANKS as usize) as u64 <= HEADER_AREA_BYTES);
 

@@ -15,6 +15,7 @@ use rustix::fs::{self, FlockOperation};
 use crate::error::RegionError;
 use crate::file;
 use crate::geometry::{Geometry, Pieces, RangeError};
+use crate::header_area::{SERVING_AT, SERVING_BYTES};
 use crate::mapping::{Access, Mapping};
 use crate::memory::SharedBytes;
 use crate::options::{absolute, is_region_name};
@@ -83,6 +84,15 @@ impl PeerRegion {
         let mapping = Mapping::new(file.as_fd(), mapped_bytes(&header), Access::ReadOnly)
             .map_err(|error| RegionError::io("map", &path, error))?;
         Ok(Self { path, geometry, mapping, populated: AtomicUsize::new(0) })
+    }
+
+    /// Whether the node of this region serves at the endpoint of this mark. Whoever knows the name and the
+    /// life of another's region could else have it read as its own.
+    #[must_use]
+    pub fn serves(&self, mark: [u8; SERVING_BYTES]) -> bool {
+        let mut serving = [0; SERVING_BYTES];
+        self.bytes().load(SERVING_AT, &mut serving);
+        serving == mark && mark != [0; SERVING_BYTES]
     }
 
     /// Absolute path of the file when it was mapped.

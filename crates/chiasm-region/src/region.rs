@@ -97,6 +97,12 @@ impl Region {
         Ok(())
     }
 
+    /// Write down, before anybody is served, at which endpoint the node of this region serves. Readers on
+    /// this host hold it against the endpoint that names this region to them: only its own node may.
+    pub fn note_serving(&self, mark: [u8; header_area::SERVING_BYTES]) {
+        self.bytes().store(header_area::SERVING_AT, &mark);
+    }
+
     /// Become the one process of `rank`.
     pub(crate) fn claim_rank(&self, rank: Rank) -> Result<(), RegionError> {
         if self.claim(header_area::ring_at(rank))? {

@@ -71,6 +71,10 @@ impl Neighbours {
         self.leave(endpoint);
         let RemoteRegion { name, epoch, .. } = remote;
         match PeerRegion::attach(&self.dir, name, *epoch, self.block_size_bytes) {
+            Ok(region) if !region.serves(endpoint.mark()) => {
+                let why = format!("{name} belongs to a node that serves elsewhere");
+                Err(self.not_here(endpoint, *epoch, why))
+            }
             Ok(region) => {
                 self.make_room();
                 let region = Arc::new(region);
