@@ -106,6 +106,13 @@ impl Inbound {
                     }
                 }
                 Ok(None) => return,
+                // Out of descriptors: who has said nothing yet makes room for who may have something to
+                // say. Each turn closes one connection and accepts one.
+                Err(error)
+                    if matches!(
+                        Errno::from_io_error(&error),
+                        Some(Errno::MFILE | Errno::NFILE)
+                    ) && self.drop_unfinished(None, &no_descriptors()) => {}
                 Err(error) => {
                     // Out of descriptors: the waiting connection keeps the listener readable, so
                     // look away for a while instead of spinning.
@@ -131,7 +138,9 @@ impl Inbound {
             let why = format!("{peer} has {limit} connections (max_connections_per_address)");
             let full = CloseReason::Refused { why };
             // Who has finished its handshake keeps its place; the oldest that has not makes room.
-            if !self.drop_unfinished(peer.ip(), &full) || !self.addresses.take(peer.ip(), limit) {
+            if !self.drop_unfinished(Some(peer.ip()), &full)
+                || !self.addresses.take(peer.ip(), limit)
+            {
                 return Err(full);
             }
         }
@@ -157,9 +166,9 @@ impl Inbound {
         }
     }
 
-    /// Closes the oldest connection of this address that has not finished its handshake, if there is
-    /// one. It has asked for nothing yet, so the core has nothing to be told.
-    fn drop_unfinished(&mut self, address: IpAddr, reason: &CloseReason) -> bool {
+    /// Closes the oldest connection, of this address if one is given, that has not finished its
+    /// handshake, if there is one. It has asked for nothing yet, so the core has nothing to be told.
+    fn drop_unfinished(&mut self, address: Option<IpAddr>, reason: &CloseReason) -> bool {
         let unfinished = |id: u64| {
             let connection = self.router.connection(ConnectionId::from_u64(id));
             connection.is_some_and(|connection| !connection.is_ready())
@@ -167,9 +176,11 @@ impl Inbound {
         let oldest = self
             .controls
             .iter()
-            .find(|(id, control)| control.peer.ip() == address && unfinished(**id))
-            .map(|(id, _)| *id);
-        let Some(id) = oldest else { return false };
+            .find(|(id, control)| {
+                address.is_none_or(|address| control.peer.ip() == address) && unfinished(**id)
+            })
+            .map(|(id, control)| (*id, control.peer.ip()));
+        let Some((id, address)) = oldest else { return false };
         self.controls.remove(&id);
         self.addresses.give_back(address);
         self.router.close(ConnectionId::from_u64(id), reason.clone());
@@ -400,4 +411,8 @@ impl Inbound {
 /// The end of a killed producer: nothing is closed, nothing is removed.
 fn die() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+}
+
+fn no_descriptors() -> CloseReason {
+    CloseReason::Refused { why: "no file descriptors are left (ulimit -n)".into() }
 }

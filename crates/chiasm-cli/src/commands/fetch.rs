@@ -165,7 +165,9 @@ impl Plan {
 fn default_region_bytes(params: &Params, allowed: &Allowlist, expected: &Expectation) -> u64 {
     let sizes = params.items.iter().filter_map(|(_, announcement)| match announcement {
         Ok(Announcement::Remote(remote))
-            if remote.check(expected).is_ok()
+            // One that cannot fit anyway takes no memory from those that can.
+            if remote.size_bytes <= MAX_DEFAULT_REGION_BYTES
+                && remote.check(expected).is_ok()
                 && allowed.check(&remote.source) == Verdict::Allowed =>
         {
             Some(remote.size_bytes)

@@ -50,6 +50,9 @@ pub(super) struct ProducerLink {
     control: Option<Control>,
     /// Addresses that have not been tried in this attempt.
     candidates: VecDeque<SocketAddr>,
+    /// Attempts that brought no handshake, counted from the last address that did.
+    swallowed: usize,
+    came_up: bool,
     /// Set while an attempt is under way and its addresses are known.
     trying: bool,
     /// The address of the control connection that stands, or stood last.
@@ -65,6 +68,8 @@ impl ProducerLink {
             link: Link::new(LinkLimits::default(), seed, now),
             control: None,
             candidates: VecDeque::new(),
+            swallowed: 0,
+            came_up: false,
             trying: false,
             address: None,
             failure: None,
@@ -113,7 +118,10 @@ impl ProducerLink {
 
     pub(super) fn resolved(&mut self, now: Nanos, addresses: Result<Vec<SocketAddr>, String>) {
         match addresses {
-            Ok(addresses) => {
+            Ok(mut addresses) => {
+                // The address that has just swallowed an attempt is not the first of the next one.
+                let first = self.swallowed.checked_rem(addresses.len()).unwrap_or(0);
+                addresses.rotate_left(first);
                 self.candidates = addresses.into();
                 self.trying = true;
             }
@@ -182,9 +190,15 @@ impl ProducerLink {
                     self.failure = None;
                     self.news.push_back(LinkNews::Resolve);
                 }
-                LinkEvent::Up(_) => self.news.push_back(LinkNews::Up),
+                LinkEvent::Up(_) => {
+                    self.came_up = true;
+                    self.news.push_back(LinkNews::Up);
+                }
                 LinkEvent::Message(payload) => self.news.push_back(LinkNews::Message(payload)),
                 LinkEvent::Down(reason) => {
+                    if !std::mem::take(&mut self.came_up) {
+                        self.swallowed = self.swallowed.wrapping_add(1);
+                    }
                     self.drop_socket();
                     self.trying = false;
                     self.candidates.clear();
