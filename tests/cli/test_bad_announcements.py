@@ -255,7 +255,10 @@ def test_planes_that_are_none_are_refused(chiasm: Chiasm, planes: str) -> None:
     assert "tcp" in error
 
 
-@pytest.mark.parametrize("flag", ["--budget", "--ack-timeout"])
+TIMES = ["--budget", "--ack-timeout", "--connect-timeout", "--read-timeout"]
+
+
+@pytest.mark.parametrize("flag", TIMES)
 @pytest.mark.parametrize("time", ["0", "-1", "nan", "inf", "1e300", "x", ""])
 def test_a_time_that_is_none_is_refused(chiasm: Chiasm, flag: str, time: str) -> None:
     assert flag in chiasm.fetch({"a": GOOD}, "127.0.0.1:5601", f"{flag}={time}").one_error()

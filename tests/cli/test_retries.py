@@ -80,3 +80,35 @@ def test_a_name_without_an_address_is_told(chiasm: Chiasm) -> None:
     done = chiasm.fetch(params, "no-such-host.invalid:5601", "--budget=30", "--local=a")
     assert done.verdicts() == {"a": ("fallback", "unresolved")}
     assert "the name could not be resolved" in done.only()["detail"]
+
+
+def black_hole(address: str, port: int, stack: list[socket.socket]) -> None:
+    """A listener whose queue is full: whoever connects hears nothing at all."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((address, port))
+    listener.listen(0)
+    stack.append(listener)
+    for _ in range(8):
+        filler = socket.socket()
+        filler.setblocking(False)
+        filler.connect_ex((address, port))
+        stack.append(filler)
+
+
+def test_a_black_hole_costs_connect_timeout_and_no_more(chiasm: Chiasm, store: Path) -> None:
+    producer = chiasm.produce(store)
+    params = producer.params
+    producer.stop()
+    stack: list[socket.socket] = []
+    try:
+        black_hole("127.0.0.1", producer.port, stack)
+        done = chiasm.fetch(
+            params, producer.endpoint, "--connect-timeout=0.2", "--local=a", "--local=b"
+        )
+    finally:
+        for one in stack:
+            one.close()
+    assert set(done.verdicts().values()) == {("fallback", "unreachable")}
+    # Far below the minute of the budget and the half minute of an ack.
+    assert all(200 <= item["ms"] < 10_000 for item in done.items().values())

@@ -11,6 +11,7 @@ use chiasm_core::identity::Identity;
 use chiasm_core::limits;
 use chiasm_core::plane::{Plane, PlaneList};
 use chiasm_core::producer::ProducerLimits;
+use chiasm_zmtp::LinkLimits;
 
 use crate::fault::Fault;
 use crate::limits::NodeLimits;
@@ -46,6 +47,8 @@ pub struct NodeConfig {
     pub verify: bool,
     /// How long a grant lives whose reader does not come: 30 s (`pin_lease_s`).
     pub lease: Duration,
+    /// How long one attempt to connect may take, name resolution included: 3 s (`connect_timeout_s`).
+    pub connect_timeout: Duration,
     /// How long one attempt waits for its ack: 30 s (`consumer_ack_timeout_s`).
     pub ack_timeout: Duration,
     /// How long one read may take: 20 s (`read_timeout_s`).
@@ -86,6 +89,7 @@ impl NodeConfig {
             planes: PlaneList::from_iter([Plane::Shm, Plane::Tcp]),
             verify: true,
             lease: limits::UPSTREAM_LEASE,
+            connect_timeout: LinkLimits::default().connect_timeout,
             ack_timeout: limits::ACK_TIMEOUT,
             read_timeout: limits::READ_TIMEOUT,
             save_timeout: dispatch::SAVE_TIMEOUT,

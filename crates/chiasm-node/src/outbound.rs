@@ -9,6 +9,7 @@ mod stream;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use chiasm_core::consumer::{ConsumerAction, FailureReason, ReadEnd, ReadOrder, TransferId};
 use chiasm_core::endpoint::Endpoint;
@@ -64,6 +65,7 @@ pub(crate) struct Outbound {
     unwritten: BTreeMap<Endpoint, usize>,
     streams: Streams,
     shm: SharedMemory,
+    connect_timeout: Duration,
     /// For tests: see `NodeConfig::hold_read`.
     hold_read: Option<PathBuf>,
     resolver: Resolver,
@@ -87,6 +89,7 @@ impl Outbound {
             streams: Streams::new(&config.limits),
             shm,
             hold_read: config.hold_read.clone(),
+            connect_timeout: config.connect_timeout,
             resolver,
             next_id: 0,
             allowlist_version: 0,
@@ -158,7 +161,8 @@ impl Outbound {
             }
         } else {
             self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            self.links.insert(endpoint.clone(), ProducerLink::new(now, self.seed));
+            self.links
+                .insert(endpoint.clone(), ProducerLink::new(now, self.seed, self.connect_timeout));
         }
         self.pump_link(now, endpoint, shared, poller);
     }

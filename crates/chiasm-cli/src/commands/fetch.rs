@@ -67,6 +67,14 @@ pub(crate) struct FetchCommand {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = super::seconds)]
     ack_timeout: Duration,
 
+    /// How long one attempt to connect may take, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = super::seconds)]
+    connect_timeout: Duration,
+
+    /// How long one read may take, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = super::seconds)]
+    read_timeout: Duration,
+
     /// An mm_hash for which there is local input, so that it can fall back. May be repeated.
     #[arg(long, value_name = "HASH")]
     local: Vec<String>,
@@ -133,7 +141,12 @@ impl Plan {
                 params.refused_keys.len()
             );
         }
-        for (flag, time) in [("--budget", command.budget), ("--ack-timeout", command.ack_timeout)] {
+        for (flag, time) in [
+            ("--budget", command.budget),
+            ("--ack-timeout", command.ack_timeout),
+            ("--connect-timeout", command.connect_timeout),
+            ("--read-timeout", command.read_timeout),
+        ] {
             ensure!(!time.is_zero(), "{flag} 0: nothing can be read in no time");
         }
         let mut config = NodeConfig::new(0);
@@ -154,6 +167,8 @@ impl Plan {
         config.planes = planes;
         config.wait_budget = command.budget;
         config.ack_timeout = command.ack_timeout;
+        config.connect_timeout = command.connect_timeout;
+        config.read_timeout = command.read_timeout;
         config.status = true;
         Ok(Self { config, params, expected, local: command.local.clone() })
     }

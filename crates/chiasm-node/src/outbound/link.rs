@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use chiasm_core::consumer::FailureReason;
 use chiasm_core::time::Nanos;
@@ -63,9 +64,10 @@ pub(super) struct ProducerLink {
 }
 
 impl ProducerLink {
-    pub(super) fn new(now: Nanos, seed: u64) -> Self {
+    pub(super) fn new(now: Nanos, seed: u64, connect_timeout: Duration) -> Self {
+        let limits = LinkLimits { connect_timeout, ..LinkLimits::default() };
         Self {
-            link: Link::new(LinkLimits::default(), seed, now),
+            link: Link::new(limits, seed, now),
             control: None,
             candidates: VecDeque::new(),
             swallowed: 0,
