@@ -273,7 +273,8 @@ impl Inbound {
             Event::Message(payload) => {
                 let answer = shared.core().handle_request(now, PeerId(id.as_u64()), &payload);
                 match (answer, self.saboteur.as_mut()) {
-                    (None, _) => {}
+                    // Perhaps the end of a grant, whose blocks somebody waits for.
+                    (None, _) => shared.notify(),
                     (Some(answer), None) => self.answer(now, id, answer),
                     (Some(answer), Some(saboteur)) => {
                         let misdeed = saboteur.distort(now, id, &payload, answer);

@@ -254,13 +254,10 @@ impl Grants {
     /// the connection that it belongs to; false if there is none that waits for its reader (a stream
     /// ends by itself).
     pub(super) fn release(&mut self, peer: PeerId, done: &XferDone<'_>, cache: &mut Cache) -> bool {
-        let Some((session, owner)) = self.sessions.get_key_value(done.session_id) else {
+        let Some((session, _)) = self.sessions.get_key_value(done.session_id) else {
             return false;
         };
         let Ok(hash) = MmHash::new(done.mm_hash) else { return false };
-        if *owner != peer {
-            return false;
-        }
         let slots = Plane::ALL.into_iter().filter_map(|plane| {
             let key = (Arc::clone(session), hash.clone(), plane);
             self.waiting.get(&key).copied()
