@@ -223,14 +223,9 @@ mod tests {
     fn bytes_that_go_through_private_memory_are_those_that_arrive() {
         let (source, mut target) = ([7, 8, 9, 10], [0; 6]);
         let mut taken = [0; 3];
+        let (from, to) = (source.as_ptr().wrapping_add(1), target.as_mut_ptr().wrapping_add(2));
         // SAFETY: three bytes inside each, and nothing refers to them meanwhile.
-        unsafe {
-            through(
-                source.as_ptr().wrapping_add(1),
-                target.as_mut_ptr().wrapping_add(2),
-                &mut taken,
-            )
-        };
+        unsafe { through(from, to, &mut taken) };
         assert_eq!((taken, target), ([8, 9, 10], [0, 0, 8, 9, 10, 0]));
     }
 }
