@@ -85,8 +85,8 @@ def test_every_fault_ends_as_it_should(
     out = tmp_path / "copy"
     arguments = [f"--budget={budget}", "--ack-timeout=0.3"] if short else [f"--budget={budget}"]
     arguments += ["--local=a"] if local else []
-    # Over shm a grant of which the consumer never hears lives until its lease, whatever becomes of the
-    # connection; and the bytes of a producer that dies can still be had, if somebody is quick.
+    # Over shm a grant of which the consumer never hears lives until its lease, whatever becomes of
+    # the connection; and the bytes of a producer that dies can still be had, if somebody is quick.
     arguments += ["--planes=tcp"]
     done = chiasm.fetch(producer.announced, producer.endpoint, *arguments, out=out)
 
