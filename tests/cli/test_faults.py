@@ -14,9 +14,6 @@ from tests.cli import stores
 from tests.cli.chiasm import Chiasm
 from tests.cli.nodes import rests, socket_of
 
-# A grant over shm whose reader has gone lasts as long as its lease, and the tests wait for it.
-pytestmark = pytest.mark.slow
-
 # Seconds. In the long one nothing here may end by its budget; in the short one some things must.
 LONG = 60
 SHORT = 1
