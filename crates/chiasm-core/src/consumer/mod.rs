@@ -423,9 +423,3 @@ fn discard(cache: &mut Cache, entry: EntryKey) {
     let discarded = cache.discard(entry);
     debug_assert!(discarded.is_ok(), "a staging entry that nothing writes into can be discarded");
 }
-
-/// The form of an entry as agreed, for those who show it.
-#[must_use]
-pub fn meta_of(cache: &Cache, entry: EntryKey) -> Option<EntryMeta> {
-    cache.entry(entry).map(|entry| *entry.meta())
-}

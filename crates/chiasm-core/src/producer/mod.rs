@@ -23,7 +23,7 @@ use crate::limits;
 use crate::mm_hash::MmHash;
 use crate::plane::{Plane, PlaneList};
 use crate::time::Nanos;
-use crate::wire::{AckStatus, CONNECTOR_VERSION, DecodeError, XferDone, XferReq};
+use crate::wire::{CONNECTOR_VERSION, DecodeError, XferDone, XferReq};
 
 /// A peer of the control socket: one live connection, numbered by whoever owns the sockets. Numbers
 /// are never used again in one node's life.
@@ -97,7 +97,7 @@ impl ProducerLimits {
 pub struct ProducerCounters {
     /// OK acks: grants given or renewed.
     pub granted: u64,
-    /// NACKs by status, indexed by [`AckStatus`] as a number.
+    /// NACKs by status, indexed by [`AckStatus`](crate::wire::AckStatus) as a number.
     pub nacks: [u64; 6],
     /// Requests that could not be decoded, dropped without an answer as upstream does.
     pub malformed: u64,
@@ -326,16 +326,5 @@ impl Producer {
     #[must_use]
     pub fn counters(&self) -> ProducerCounters {
         self.counters
-    }
-
-    /// The status that this producer would give for a request of `hash` from a compatible peer, for
-    /// display only.
-    #[must_use]
-    pub fn status_of(cache: &Cache, hash: &str) -> AckStatus {
-        match cache.find(hash) {
-            None => AckStatus::Missing,
-            Some((_, entry)) if entry.state() == EntryState::Ready => AckStatus::Ok,
-            Some(_) => AckStatus::NotReady,
-        }
     }
 }
