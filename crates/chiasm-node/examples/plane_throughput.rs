@@ -1,13 +1,17 @@
 //! How fast entries go from one node to another over shm and over tcp, beside one thread that copies as
-//! many bytes in pieces of the same size from one private buffer into another.
+//! many bytes in pieces of the same size from one private buffer into another, and beside a plain
+//! loopback stream of as many bytes.
 //!
 //! ```text
 //! cargo run --release -p chiasm-node --example plane_throughput [REPETITIONS]
 //! ```
 //! All nodes live in this process, each with its own thread and region; consumers check every digest.
-//! The copy looks nothing up, asks nobody and hashes nothing. Rounds of the three alternate, so that
+//! The copy and the stream look nothing up, ask nobody and hash nothing; the stream's reader takes 256 KiB
+//! at a time into one buffer that stays in the cache. Rounds of the four alternate, so that
 //! what else the machine does falls on all of them; medians and the best of all rounds are shown.
 
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use chiasm_core::admission::{Decision, Item};
@@ -44,14 +48,15 @@ fn main() -> Anything<()> {
     let (shm, tcp) = (consumer(Plane::Shm)?, consumer(Plane::Tcp)?);
 
     println!("GB/s as median (best) of {repetitions}; ratios of medians (of the best) to the copy");
-    println!(" size KiB  outstanding  what       transfers/s        GB/s          ratio");
+    println!(" size KiB  outstanding  what         transfers/s        GB/s          ratio");
     for (size, outstanding, count) in CASES {
         let names = save(&producer, size, count)?;
         let (from, mut to) = (vec![0xA5; size * names.len()], vec![1; size * names.len()]);
-        let mut rounds: [Vec<Duration>; 3] = Default::default();
+        let mut rounds: [Vec<Duration>; 4] = Default::default();
         for round in 0..=repetitions {
             let times = [
                 copy(&from, &mut to, size),
+                stream(u64::try_from(to.len())?)?,
                 fetch(&producer, &shm, &names, outstanding)?,
                 fetch(&producer, &tcp, &names, outstanding)?,
             ];
@@ -65,7 +70,7 @@ fn main() -> Anything<()> {
     Ok(())
 }
 
-fn show(size: usize, outstanding: usize, count: usize, rounds: [Vec<Duration>; 3]) -> Anything<()> {
+fn show(size: usize, outstanding: usize, count: usize, rounds: [Vec<Duration>; 4]) -> Anything<()> {
     let bytes = f64::from(u32::try_from(size * count)?);
     let count = f64::from(u32::try_from(count)?);
     let sorted = rounds.map(|mut times| {
@@ -73,9 +78,9 @@ fn show(size: usize, outstanding: usize, count: usize, rounds: [Vec<Duration>; 3
         [times[times.len() / 2], times[0]].map(|time| time.as_secs_f64())
     });
     let [copied, ..] = sorted;
-    for (what, [median, best]) in ["copy", "shm", "tcp"].into_iter().zip(sorted) {
+    for (what, [median, best]) in ["copy", "stream", "shm", "tcp"].into_iter().zip(sorted) {
         println!(
-            "{:9}  {outstanding:11}  {what:4}  {:16.0}  {:6.2} ({:5.2})  {:5.2} ({:4.2})",
+            "{:9}  {outstanding:11}  {what:6}  {:16.0}  {:6.2} ({:5.2})  {:5.2} ({:4.2})",
             size >> 10,
             count / median,
             bytes / median / 1e9,
@@ -166,4 +171,33 @@ fn fetch(
         }
     }
     Ok(start.elapsed())
+}
+
+/// Sends `bytes` over a plain loopback connection.
+fn stream(bytes: u64) -> Anything<Duration> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut sender = TcpStream::connect(listener.local_addr()?)?;
+    let (mut receiver, _) = listener.accept()?;
+    let start = Instant::now();
+    let writer = std::thread::spawn(move || -> std::io::Result<()> {
+        let chunk = vec![0x5A; 256 << 10];
+        let mut left = bytes;
+        while left > 0 {
+            let length = left.min(chunk.len() as u64);
+            sender.write_all(&chunk[..usize::try_from(length).unwrap_or(chunk.len())])?;
+            left -= length;
+        }
+        Ok(())
+    });
+    let mut chunk = vec![0; 256 << 10];
+    let mut total = 0;
+    while total < bytes {
+        match receiver.read(&mut chunk)? {
+            0 => return Err("the stream ended early".into()),
+            length => total += length as u64,
+        }
+    }
+    let elapsed = start.elapsed();
+    writer.join().map_err(|_| "the writer panicked")??;
+    Ok(elapsed)
 }

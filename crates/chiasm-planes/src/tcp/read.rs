@@ -20,7 +20,7 @@ use super::frame::{ANSWER_BYTES, AnswerFrame, MAX_PIPELINED, PREAMBLE, ReadFrame
 use super::{Progress, SLICE_BYTES};
 
 /// Most bytes received before they are hashed: they are still in the core's cache then. Larger pieces
-/// were slower (measured with the example `tcp_throughput` of `chiasm-node`).
+/// were slower (measured with the example `plane_throughput` of `chiasm-node`).
 const LANDING_BYTES: usize = 256 << 10;
 
 /// One grant's bytes to be read.
