@@ -39,6 +39,11 @@ setup: rust ## make .venv with the Python packages of the tests (again only when
 	$(call step,python environment)
 	@scripts/setup-python
 
+.PHONY: vllm
+vllm: ## the Python environment with a real vLLM, once, in CHIASM_CACHE (4 GB)
+	$(call step,vLLM environment)
+	@scripts/setup-vllm
+
 .PHONY: build
 build: rust ## build the chiasm command (release)
 	$(call step,build (release))
