@@ -90,6 +90,13 @@ impl Geometry {
         self.file_bytes
     }
 
+    /// Where all blocks together lie in the file: the first byte, and how many.
+    pub(crate) fn blocks_piece(&self) -> Piece {
+        // A geometry's blocks end inside its file: no overflow.
+        let bytes = u64::from(self.blocks) * self.block_size_bytes;
+        Piece { at: in_address_space(self.header_bytes), len: in_address_space(bytes) }
+    }
+
     /// The pieces of the file that bytes `offset .. offset + len` of the entry laid over `extents`
     /// occupy, in the entry's order. Everything is checked before the first piece is given out.
     pub(crate) fn pieces<'a>(

@@ -41,6 +41,7 @@ mod geometry;
 mod header;
 mod header_area;
 mod join;
+mod lent;
 #[expect(unsafe_code, reason = "unsafe fence 1: mapping shared memory and copying in and out")]
 mod mapping;
 #[expect(unsafe_code, reason = "unsafe fence 1: raw pointers into the region, checked copies")]
@@ -62,6 +63,7 @@ pub use digest::{LandedDigest, digest_of};
 pub use error::{ForeignCause, RegionError};
 pub use geometry::RangeError;
 pub use header::HeaderError;
+pub use lent::{Lending, LentRegion};
 pub use options::RegionOptions;
 pub use peer::PeerRegion;
 pub use reclaim::{reclaim_stale, region_of_status_socket, status_socket, wake_socket};

@@ -311,6 +311,14 @@ impl Region {
         Ok(())
     }
 
+    /// Whether `other` is open on this very file.
+    pub(crate) fn is_same_file(&self, other: BorrowedFd<'_>) -> bool {
+        match (rustix::fs::fstat(self.file.as_fd()), rustix::fs::fstat(other)) {
+            (Ok(ours), Ok(other)) => (ours.st_dev, ours.st_ino) == (other.st_dev, other.st_ino),
+            _ => false,
+        }
+    }
+
     pub(crate) fn bytes(&self) -> SharedBytes<'_> {
         self.mapping.bytes()
     }

@@ -1,0 +1,34 @@
+//! How a helper process is started: a program whose `main` is `helper_main`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// A command line that runs `helper_main`: `chiasm nixl-helper`, or
+/// `python -m chiasm._nixl_helper`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Absolute path of the program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Environment variables that the program itself needs (`PYTHONPATH`, `LD_LIBRARY_PATH`). A helper
+    /// gets these, a few of NIXL's own, and nothing else of the node's environment.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+impl Launch {
+    /// A program and its arguments, with `LD_LIBRARY_PATH`, `PATH`, `HOME` and `LANG` as this process has
+    /// them.
+    pub fn new(
+        program: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Self {
+        let kept = ["LD_LIBRARY_PATH", "PATH", "HOME", "LANG"];
+        let environment = kept
+            .into_iter()
+            .filter_map(|name| std::env::var_os(name).map(|value| (name.into(), value)))
+            .collect();
+        let arguments = arguments.into_iter().map(Into::into).collect();
+        Self { program: program.into(), arguments, environment }
+    }
+}
