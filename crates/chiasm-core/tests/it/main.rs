@@ -15,6 +15,7 @@ mod consumer;
 mod dispatch;
 mod endpoint;
 mod exchange;
+mod hazards;
 mod identity;
 mod producer;
 mod wire_done;
