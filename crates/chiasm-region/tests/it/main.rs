@@ -3,6 +3,7 @@
 mod bytes;
 mod child;
 mod failures;
+mod hazards;
 mod headers;
 mod hostile;
 mod join;
