@@ -6,6 +6,7 @@ mod drain;
 mod examples;
 mod faults;
 mod fixtures;
+mod hazards;
 mod hostile;
 mod puppet;
 mod shm;

@@ -28,7 +28,7 @@ fn listening(mut config: NodeConfig) -> NodeConfig {
     config
 }
 
-fn planes_used(node: &Node) -> Vec<Plane> {
+pub(crate) fn planes_used(node: &Node) -> Vec<Plane> {
     node.consumer_counters().bytes.keys().copied().collect()
 }
 
@@ -38,27 +38,31 @@ fn asked(node: &Node) -> u64 {
 }
 
 /// How often this process has the file mapped as a reader: its maker mapped it before it had a name.
-fn mappings(region: &Path) -> usize {
+pub(crate) fn mappings(region: &Path) -> usize {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains(region.to_str().unwrap())).count()
 }
 
 /// Where a node's thread stops between an ack and its read.
-struct Gate(PathBuf);
+pub(crate) struct Gate(PathBuf);
 
 impl Gate {
     /// Nobody stops before [`Gate::shut`].
-    fn new(dir: &Path) -> Self {
+    pub(crate) fn new(dir: &Path) -> Self {
         Self(dir.join("gate"))
     }
 
-    fn shut(&self) {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn shut(&self) {
         let mode = Mode::from_raw_mode(0o600);
         mknodat(CWD, &self.0, FileType::Fifo, mode, 0).unwrap();
     }
 
     /// Waits until the thread stands there; it goes on when the value is dropped.
-    fn meet(&self) -> File {
+    pub(crate) fn meet(&self) -> File {
         let pipe = File::options().write(true).open(&self.0).unwrap();
         // The next one passes.
         fs::remove_file(&self.0).unwrap();
@@ -140,13 +144,13 @@ fn a_reader_stopped_past_its_lease_takes_bytes_that_are_proven(
 }
 
 /// Asks for one item and does not wait for it.
-fn begin(node: &Node, id: &str, hash: &str, offer: RemoteAnnouncement) {
+pub(crate) fn begin(node: &Node, id: &str, hash: &str, offer: RemoteAnnouncement) {
     node.track(id, vec![item_for_test(hash, offer)]).unwrap();
     assert_eq!(node.ensure(id, 1, 0), Some(Decision::Wait));
 }
 
 /// The bytes of a request of one item that was tracked before.
-fn fetch_tracked(node: &Node, hash: &str) -> Vec<u8> {
+pub(crate) fn fetch_tracked(node: &Node, hash: &str) -> Vec<u8> {
     decide(node, hash, 1);
     let loaded = node.load(hash).expect("it is ready");
     let mut bytes = vec![0; usize::try_from(loaded.meta().bytes).unwrap()];
