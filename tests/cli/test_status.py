@@ -137,6 +137,9 @@ def test_a_node_that_does_not_answer_is_told_from_one_that_is_not_there(chiasm: 
         one = chiasm.run("status", region.name, prefix=prefix)
         assert one.code == 1
         assert "the node does not answer" in one.error_text()
+        by_endpoint = chiasm.run("status", frozen.endpoint, prefix=prefix)
+        assert by_endpoint.code == 1, "it may be the one that does not answer"
+        assert region.name in by_endpoint.error_text()
         everybody = chiasm.run("status", prefix=prefix)
         assert everybody.code == 1
         assert other.endpoint in everybody.out

@@ -325,7 +325,7 @@ fn create_region(config: &NodeConfig, blocks: u32, ids: &Ids) -> Result<Region, 
     match reclaim_stale(&config.region_dir) {
         Ok(removed) => {
             for path in removed {
-                tracing::info!(path = %path.display(), "removed a region that a dead process left");
+                tracing::info!(path = %path.display(), "removed what a dead process left");
             }
         }
         Err(error) => tracing::warn!(%error, "cannot look for regions that dead processes left"),

@@ -25,9 +25,10 @@
 //! # What this crate must never do
 //!
 //! Form a `&[u8]` or `&mut [u8]` over the mapping; touch memory at an offset that was not checked
-//! against the geometry; remove, change or follow a file that is not provably a dead region of this
-//! user; leave a file, a descriptor or a mapping behind when it fails.
+//! against the geometry; remove, change or follow a file that is not a dead region of this user or what
+//! is left of one; leave a file, a descriptor or a mapping behind when it fails.
 
+mod beside;
 #[expect(unsafe_code, reason = "unsafe fence 1: byte locks, which rustix does not have")]
 mod claim;
 mod completions;
@@ -58,6 +59,7 @@ mod sleep;
 mod socket;
 mod worker;
 
+pub use beside::{region_of_status_socket, status_socket, wake_socket};
 pub use completions::{Completions, WorkerLife};
 pub use digest::{LandedDigest, digest_of};
 pub use error::{ForeignCause, RegionError};
@@ -66,6 +68,6 @@ pub use header::HeaderError;
 pub use lent::{Lending, LentRegion};
 pub use options::RegionOptions;
 pub use peer::PeerRegion;
-pub use reclaim::{reclaim_stale, region_of_status_socket, status_socket, wake_socket};
+pub use reclaim::reclaim_stale;
 pub use region::Region;
 pub use worker::{Worker, WorkerError};

@@ -1,17 +1,19 @@
 //! Removing what dead creators left (E1, S9), and only that.
 //!
-//! It must never remove a file that a process uses, or one that is not provably a region of this
-//! user's, and never change a file in place.
+//! It must never remove a file that a process uses, one of another user's, or one of our name that was
+//! never a region, and never change a file in place.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, FileType, FlockOperation};
+use rustix::fs::{self, FlockOperation};
 use rustix::io::Errno;
 
+use crate::beside::{self, status_socket, wake_socket};
 use crate::error::{ForeignCause, RegionError};
 use crate::file;
-use crate::header;
+use crate::geometry::HEADER_AREA_BYTES;
+use crate::header::{self, HeaderError};
 use crate::mapping::Access;
 use crate::options::{absolute, is_region_name};
 
@@ -19,45 +21,11 @@ use crate::options::{absolute, is_region_name};
 /// own name never starts with a dot.
 pub(crate) const DRAFT_PREFIX: &str = ".chiasm-draft-";
 
-/// What the name of the status socket beside a region has more than the region's own.
-const STATUS_SUFFIX: &str = ".status";
-
-/// Where the node that made the region at `region` listens for `chiasm status`.
+/// Remove the regions in `dir` whose creators died without removing them, half-made ones, damaged ones,
+/// and the sockets of regions that are gone; the files that were removed, in order of name.
 ///
-/// The socket lives and dies inside the region's life: it is made after the region has its name and
-/// removed before that goes, by its node or, together with a dead region, by the next start. So
-/// whether a socket is a left-over is decided by the region's lock too.
-#[must_use]
-pub fn status_socket(region: &Path) -> PathBuf {
-    let mut path = region.as_os_str().to_owned();
-    path.push(STATUS_SUFFIX);
-    path.into()
-}
-
-/// What the name of the wake-up socket beside a region has more than the region's own.
-const WAKE_SUFFIX: &str = ".wake";
-
-/// Where the node of the region at `region` is woken by its workers: a Unix datagram socket, mode 0600.
-/// It lives and dies as the [`status_socket`] does.
-#[must_use]
-pub fn wake_socket(region: &Path) -> PathBuf {
-    let mut path = region.as_os_str().to_owned();
-    path.push(WAKE_SUFFIX);
-    path.into()
-}
-
-/// The region that a status socket belongs to; `None` if `path` is no name of one.
-#[must_use]
-pub fn region_of_status_socket(path: &Path) -> Option<PathBuf> {
-    let name = path.file_name()?.to_str()?.strip_suffix(STATUS_SUFFIX)?;
-    is_region_name(name).then(|| path.with_file_name(name))
-}
-
-/// Remove the regions in `dir` whose creators died without removing them, and half-made ones; the
-/// files that were removed, in order of name.
-///
-/// Live regions, files of other users and anything that does not read as a region of a known layout
-/// stay as they are, silently. Fails only if `dir` cannot be listed.
+/// Live regions, files of other users, regions of an unknown layout and anything else that can never
+/// have been a region stay as they are, silently. Fails only if `dir` cannot be listed.
 pub fn reclaim_stale(dir: &Path) -> Result<Vec<PathBuf>, RegionError> {
     let dir = absolute(dir)?;
     let list = |source| RegionError::io("list", &dir, source);
@@ -69,6 +37,10 @@ pub fn reclaim_stale(dir: &Path) -> Result<Vec<PathBuf>, RegionError> {
             continue;
         }
         let path = dir.join(name);
+        if beside::remove_if_orphan(&path) {
+            removed.push(path);
+            continue;
+        }
         // An error concerns that one file, which then stays; its own creator's start will report it.
         if let Ok(Removal::Removed) = remove_if_dead(&path) {
             removed.push(path);
@@ -123,8 +95,8 @@ fn remove_locked(file: &OwnedFd, path: &Path) -> Result<Removal, RegionError> {
         return Ok(Removal::Busy);
     }
     // First: under the region's lock nobody can make them anew.
-    remove_socket(&status_socket(path));
-    remove_socket(&wake_socket(path));
+    beside::remove(&status_socket(path));
+    beside::remove(&wake_socket(path));
     match fs::unlink(path) {
         Ok(()) => Ok(Removal::Removed),
         Err(Errno::NOENT) => Ok(Removal::Absent),
@@ -143,17 +115,6 @@ pub(crate) fn remove_if_unused(path: &Path) {
     }
 }
 
-/// A failure leaves a socket on which nobody listens: untidy, no more.
-fn remove_socket(path: &Path) {
-    let is_ours = |stat: &fs::Stat| {
-        FileType::from_raw_mode(stat.st_mode) == FileType::Socket
-            && stat.st_uid == rustix::process::geteuid().as_raw()
-    };
-    if fs::lstat(path).is_ok_and(|stat| is_ours(&stat)) {
-        let _ = fs::unlink(path);
-    }
-}
-
 /// What in the content says that this is none of ours; `None` if nothing does.
 fn foreign_content(file: &OwnedFd, path: &Path) -> Result<Option<ForeignCause>, RegionError> {
     let bytes = file::first_bytes(file.as_fd(), path)?;
@@ -165,7 +126,19 @@ fn foreign_content(file: &OwnedFd, path: &Path) -> Result<Option<ForeignCause>, 
     if is_draft && bytes.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }
-    Ok(header::known_layout(&bytes).err().map(ForeignCause::Content))
+    match header::known_layout(&bytes) {
+        Err(HeaderError::Short | HeaderError::Magic) if was_damaged(file, path)? => Ok(None),
+        outcome => Ok(outcome.err().map(ForeignCause::Content)),
+    }
+}
+
+/// Whether a private file of ours with a region's name, which does not start as a region does, can have
+/// been one: cut to nothing, or as long as a region at least, with its first bytes overwritten. Chiasm
+/// itself does neither. Nobody can attach to such a file, and its lock still says whether one uses it.
+fn was_damaged(file: &OwnedFd, path: &Path) -> Result<bool, RegionError> {
+    let stat = fs::fstat(file).map_err(|error| RegionError::io("stat", path, error))?;
+    let file_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+    Ok(file_bytes == 0 || file_bytes >= HEADER_AREA_BYTES)
 }
 
 #[cfg(all(test, not(miri)))]

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use chiasm_core::digest::Digest;
 use chiasm_core::dispatch::{Order, OrderKind, Outcome, Rank, Receipt, Report};
 
+use crate::beside::wake_socket;
 use crate::digest::LandedDigest;
 use crate::error::RegionError;
 use crate::geometry::RangeError;
 use crate::header_area;
 use crate::options::RegionOptions;
-use crate::reclaim::wake_socket;
 use crate::region::Region;
 use crate::ring::record;
 use crate::sleep;

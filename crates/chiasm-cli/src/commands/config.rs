@@ -5,12 +5,14 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
+use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 use chiasm_core::config::{
     CONSUMER_EXAMPLE, Config, ConfigError, Effective, Facts, Fallback, Findings, KEYS,
     PRODUCER_EXAMPLE, Place, Problem, SideChannel, Warning, reference,
 };
+use chiasm_node::planes::{self, PlaneReport};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -37,7 +39,8 @@ enum Action {
 ///
 /// The input is the object that vLLM takes with --ec-transfer-config, or only its
 /// ec_connector_extra_config. Environment variables are taken from the environment of this command.
-/// Nothing is resolved, opened or bound.
+/// Nothing is resolved, opened or bound. A plane that is marked as required and that this machine does
+/// not have is a warning: the instance may be meant for another.
 ///
 /// Warnings are written on standard error. Exit code 0: an instance would start with this. Exit code
 /// 2: it would not; every problem is one line on standard error, with the key, the value and what is
@@ -120,8 +123,13 @@ fn run_check(check: &Check, json: bool) -> Result<(), Failure> {
         Err(error) => &error.warnings,
     };
     tell(warnings);
+    let here = planes::report(Path::new(super::planes::DIRECTORY));
+    let absent = read.as_ref().map(|config| absent_planes(config, &here)).unwrap_or_default();
+    for warning in &absent {
+        let _ = writeln!(io::stderr().lock(), "warning: {warning}");
+    }
     match read {
-        Ok(config) if json => print(&config_as_json(&config).to_string()),
+        Ok(config) if json => print(&config_as_json(&config, &absent).to_string()),
         Ok(config) => print(&overview(&config.effective())),
         Err(error) => {
             if json {
@@ -130,6 +138,17 @@ fn run_check(check: &Check, json: bool) -> Result<(), Failure> {
             Err(Failure::input(error))
         }
     }
+}
+
+/// What is required of this machine and not there, each as a warning.
+fn absent_planes(config: &Config, here: &[PlaneReport]) -> Vec<String> {
+    let required = config.planes.value.required();
+    let absent = here.iter().filter(|here| !here.available && required.contains(here.plane));
+    let sentence = |here: &PlaneReport| {
+        let (plane, why) = (here.plane, &here.why);
+        format!("ec_planes: {plane} is required, and on this machine it is not there: {why}")
+    };
+    absent.map(sentence).collect()
 }
 
 /// The process environment. What is no UTF-8 is shown to the parser as such, not taken for unset.
@@ -189,7 +208,7 @@ fn overview(rows: &[Effective]) -> String {
     table.to_string()
 }
 
-fn config_as_json(config: &Config) -> Value {
+fn config_as_json(config: &Config, absent: &[String]) -> Value {
     let settings = config.effective().into_iter().map(|row| {
         let source = json!({"kind": row.source.kind(), "name": row.source.name()});
         (row.name.to_owned(), json!({"value": row.value, "source": source}))
@@ -202,6 +221,7 @@ fn config_as_json(config: &Config) -> Value {
         "reads": config.reads(),
         "warnings": texts(&config.warnings),
         "warnings_omitted": config.warnings.omitted(),
+        "required_planes_absent": absent,
     })
 }
 
@@ -306,7 +326,7 @@ mod tests {
         let value = json!({"ec_cpu_bytes": "4GiB", "ec_enable_nixl": true, "other": 1});
         let port = |name: &str| (name == "VLLM_EC_SIDE_CHANNEL_PORT").then(|| "5601".to_owned());
         let facts = Facts { data_parallel_index: 2, host_address: Some("10.0.0.5") };
-        let json = config_as_json(&Config::read(&value, &port, &facts).unwrap());
+        let json = config_as_json(&Config::read(&value, &port, &facts).unwrap(), &[]);
         assert_eq!(json["listen"], "10.0.0.5:5603");
         assert_eq!(json["reads"], true);
         let settings = &json["settings"];
@@ -321,6 +341,26 @@ mod tests {
         assert_eq!(settings["VLLM_EC_SIDE_CHANNEL_PORT"]["source"], variable);
         assert_eq!(settings["VLLM_EC_SIDE_CHANNEL_HOST"]["source"], source("engine", None));
         assert_eq!(json["warnings"].as_array().unwrap().len(), 2, "{json}");
+    }
+
+    #[test]
+    fn a_required_plane_that_is_not_here_is_a_warning() {
+        let value =
+            json!({"ec_cpu_bytes": 1, "ec_planes": ["shm required", "nixl required", "tcp"]});
+        let config = Config::read(&value, &|_| None, &Facts::default()).unwrap();
+        let report = |plane, available| PlaneReport {
+            plane,
+            available,
+            why: "no library".into(),
+            details: Vec::new(),
+        };
+        use chiasm_core::plane::Plane::{Nixl, Shm, Tcp};
+        let here = [report(Shm, true), report(Nixl, false), report(Tcp, false)];
+        let warnings = absent_planes(&config, &here);
+        assert_eq!(warnings.len(), 1, "tcp is not required: {warnings:?}");
+        assert!(warnings[0].contains("nixl is required"), "{warnings:?}");
+        assert!(warnings[0].ends_with("no library"), "{warnings:?}");
+        assert_eq!(config_as_json(&config, &warnings)["required_planes_absent"], json!(warnings));
     }
 
     #[test]

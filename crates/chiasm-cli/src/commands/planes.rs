@@ -17,6 +17,9 @@ use crate::exit::Failure;
 /// What `produce` and `fetch` use where nobody says anything else.
 pub(super) const DEFAULT: &str = "shm,tcp";
 
+/// Where regions are, if nobody says otherwise.
+pub(super) const DIRECTORY: &str = "/dev/shm";
+
 /// Show which planes (ways of moving bytes) are available here, and why or why not.
 ///
 /// shm copies out of a producer's shared memory: same host, same user, same directory. nixl is RDMA.
@@ -26,7 +29,7 @@ pub(super) const DEFAULT: &str = "shm,tcp";
 #[command(verbatim_doc_comment)]
 pub(crate) struct PlanesCommand {
     /// The directory in which the region would be.
-    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
     region_dir: PathBuf,
 }
 

@@ -166,11 +166,25 @@ fn find(name: &str) -> Result<PathBuf, Failure> {
 
 /// The node that serves at this endpoint.
 fn serving(endpoint: &str, all: &[PathBuf]) -> Result<PathBuf, Failure> {
-    let serves = |path: &&PathBuf| {
-        let report = ask(path, PATIENCE).ok().and_then(|answer| parse(path, &answer).ok());
-        report.is_some_and(|report| report["node"]["endpoint"] == endpoint)
-    };
-    all.iter().find(serves).cloned().ok_or_else(|| no_such(endpoint, "nobody serves there"))
+    let mut silent = Vec::new();
+    for path in all {
+        match ask(path, PATIENCE) {
+            Ok(answer) => {
+                let report = parse(path, &answer);
+                if report.is_ok_and(|report| report["node"]["endpoint"] == endpoint) {
+                    return Ok(path.clone());
+                }
+            }
+            Err(error @ AskError::Silent { .. }) => silent.push(error.to_string()),
+            Err(AskError::Dead { .. } | AskError::Absent { .. } | AskError::Foreign { .. }) => {}
+        }
+    }
+    if silent.is_empty() {
+        return Err(no_such(endpoint, "nobody serves there"));
+    }
+    // It may be one of these: whether there is such a node is not known.
+    let silent = silent.join("; ");
+    Err(Failure::work(anyhow!("no node that answers serves at {endpoint}: {silent}")))
 }
 
 /// An error that says what there is.

@@ -8,6 +8,7 @@
 mod error;
 mod header;
 mod reader;
+mod temporary;
 mod writer;
 
 #[cfg(test)]

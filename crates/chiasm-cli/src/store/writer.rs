@@ -1,9 +1,8 @@
 //! A store to put encoder outputs into.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use chiasm_core::dtype::Dtype;
@@ -16,6 +15,7 @@ use tempfile::NamedTempFile;
 use super::FILE_NAME;
 use super::error::{StoreError, StoreProblem};
 use super::header::Header;
+use super::temporary;
 
 /// Longest name of an `mm_hash` directory; file systems allow 255.
 pub(super) const MAX_DIRECTORY_NAME_BYTES: usize = 200;
@@ -55,6 +55,7 @@ impl StoreWriter {
         }
         if problems.is_empty() {
             fs::create_dir_all(out).map_err(|error| vec![StoreError::new(out, error)])?;
+            temporary::remove_dead(out);
             Ok(writer)
         } else {
             Err(problems)
@@ -77,13 +78,8 @@ impl StoreWriter {
             let reason = "the tensor is too large for any file".to_owned();
             return Err(failed(StoreProblem::Header { reason }));
         };
-        // As any new file: what others may do with it is for the umask to say.
-        let temporary = tempfile::Builder::new()
-            .prefix(".chiasm-")
-            .suffix(".tmp")
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(&self.out);
-        let mut temporary = temporary.map_err(|error| StoreError::new(&self.out, error))?;
+        let mut temporary =
+            temporary::create(&self.out).map_err(|error| StoreError::new(&self.out, error))?;
         temporary.write_all(&header).map_err(|error| failed(error.into()))?;
         Ok(EncodingWriter { temporary, directory, force: self.force, declared, written: 0 })
     }

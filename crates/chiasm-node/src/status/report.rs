@@ -7,6 +7,7 @@ use std::path::Path;
 
 use chiasm_core::admission::Gate;
 use chiasm_core::cache::Usage;
+use chiasm_core::dispatch::{Dispatches, Outstanding};
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::instance::Instance;
 use chiasm_core::plane::Plane;
@@ -36,6 +37,7 @@ pub(crate) struct Report<'a> {
     entries: Entries,
     serving: Serving,
     reading: Reading,
+    dispatch: Dispatch,
 }
 
 /// What is the same for the whole life of a node.
@@ -88,6 +90,28 @@ struct Serving {
     peers: Vec<Peer>,
     peers_left_out: usize,
     counters: ServingCounters,
+}
+
+#[derive(Debug, Serialize)]
+struct Dispatch {
+    saves: usize,
+    loads: usize,
+    lost_saves: usize,
+    counters: DispatchReport,
+}
+
+#[derive(Debug, Serialize)]
+struct DispatchReport {
+    saves: u64,
+    loads: u64,
+    saved: u64,
+    loaded: u64,
+    failed_saves: u64,
+    failed_loads: u64,
+    lost_saves: u64,
+    late_loads: u64,
+    late_reports: u64,
+    ignored_reports: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -176,6 +200,7 @@ impl<'a> Report<'a> {
         }
         let usage = core.usage();
         let (serving, reading) = (Serving::of(&core, inbound), Reading::of(&core, journal));
+        let dispatch = Dispatch::of(core.dispatches());
         let evictions = core.cache().evictions();
         let reserved = core.admission().reserved_blocks();
         let draining = core.producer().is_draining();
@@ -199,6 +224,7 @@ impl<'a> Report<'a> {
             entries: Entries { total: usage.entries, pinned: usage.pinned_entries, evictions },
             serving,
             reading: reading.with_producers(producers, outbound.streams()),
+            dispatch,
         }
     }
 
@@ -215,6 +241,30 @@ impl Blocks {
     fn of(usage: &Usage, reserved: u64) -> Self {
         let Usage { total, free, live, quarantined, evictable, .. } = *usage;
         Self { total, free, live, evictable, quarantined, reserved }
+    }
+}
+
+impl Dispatch {
+    fn of(dispatches: &Dispatches) -> Self {
+        let Outstanding { saves, loads, lost_saves } = dispatches.outstanding();
+        let c = dispatches.counters();
+        Self {
+            saves,
+            loads,
+            lost_saves,
+            counters: DispatchReport {
+                saves: c.saves,
+                loads: c.loads,
+                saved: c.saved,
+                loaded: c.loaded,
+                failed_saves: c.failed_saves,
+                failed_loads: c.failed_loads,
+                lost_saves: c.lost_saves,
+                late_loads: c.late_loads,
+                late_reports: c.late_reports,
+                ignored_reports: c.ignored_reports,
+            },
+        }
     }
 }
 

@@ -114,13 +114,58 @@ fn a_file_that_others_may_open_is_left_alone() {
 fn another_programs_file_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(NAME);
-    let zeroes = vec![0; 70_000];
-    for content in [&b""[..], b"chiasm", &zeroes, b"a letter to a friend"] {
+    let long = b"a letter to a friend ".repeat(4000);
+    for content in [&b"chiasm"[..], b"a letter to a friend", &long[..64 * 1024 - 1]] {
         fs::write(&path, content).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let cause = if content.len() < 8 { HeaderError::Short } else { HeaderError::Magic };
         assert_foreign(dir.path(), ForeignCause::Content(cause));
         assert_eq!(fs::read(&path).unwrap(), content);
+    }
+}
+
+/// What an accident makes of a dead region.
+fn damaged(dir: &Path) -> [Box<dyn Fn() + '_>; 3] {
+    let cut = |bytes| {
+        let file = File::options().write(true).open(dir.join(NAME)).unwrap();
+        file.set_len(bytes).unwrap();
+    };
+    [
+        Box::new(move || cut(0)),
+        Box::new(move || change(&dir.join(NAME), 0, &[0; 8])),
+        Box::new(|| fs::write(dir.join(NAME), vec![0xff; 70_000]).unwrap()),
+    ]
+}
+
+#[test]
+fn a_damaged_region_is_removed_when_nobody_uses_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for damage in damaged(dir.path()) {
+        let path = dead_region(dir.path());
+        damage();
+        let alone = no_spawns();
+        assert_eq!(reclaim_stale(dir.path()).unwrap(), std::slice::from_ref(&path));
+        drop(alone);
+        dead_region(dir.path());
+        damage();
+        drop(Region::create(&options_for_test(dir.path())).unwrap());
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn a_damaged_region_stays_while_somebody_uses_it_and_is_not_attached_to() {
+    let dir = tempfile::tempdir().unwrap();
+    for damage in damaged(dir.path()) {
+        let path = dead_region(dir.path());
+        damage();
+        let user = File::open(&path).unwrap();
+        flock(&user, FlockOperation::LockShared).unwrap();
+        assert!(Region::attach(&path).is_err());
+        assert!(Region::create(&options_for_test(dir.path())).is_err());
+        assert!(reclaim_stale(dir.path()).unwrap().is_empty());
+        assert!(path.exists());
+        fs::remove_file(&path).unwrap();
     }
 }
 

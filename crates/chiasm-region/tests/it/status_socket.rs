@@ -1,10 +1,10 @@
 //! The status socket beside a region dies with it, and only with it.
 
 use std::fs;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
 
-use chiasm_region::{Region, reclaim_stale, region_of_status_socket, status_socket};
+use chiasm_region::{Region, reclaim_stale, region_of_status_socket, status_socket, wake_socket};
 
 use crate::child::Child;
 use crate::support::{NAME, no_spawns, options_for_test, region_for_test};
@@ -67,6 +67,37 @@ fn what_is_no_socket_is_nobodys_left_over() {
         assert_eq!(reclaim_stale(dir.path()).unwrap().len(), 1);
         assert_eq!(names(dir.path()), [format!("{NAME}.status")]);
     }
+}
+
+#[test]
+fn sockets_whose_region_is_gone_go_when_nobody_listens() {
+    let dir = tempfile::tempdir().unwrap();
+    let region = dir.path().join(NAME);
+    let (status, wake) = (status_socket(&region), wake_socket(&region));
+    let _alone = no_spawns();
+    let listening = (UnixListener::bind(&status).unwrap(), UnixDatagram::bind(&wake).unwrap());
+    assert!(reclaim_stale(dir.path()).unwrap().is_empty(), "somebody listens");
+    drop(listening);
+    assert_eq!(reclaim_stale(dir.path()).unwrap(), [status, wake]);
+    assert_eq!(names(dir.path()), [""; 0]);
+}
+
+#[test]
+fn sockets_beside_a_region_and_those_of_others_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let region = region_for_test(dir.path());
+    let _alone = no_spawns();
+    let others = [
+        wake_socket(region.path()),
+        dir.path().join("other.status"),
+        dir.path().join("chiasm-gone.other"),
+        dir.path().join("chiasm-.wake"),
+    ];
+    for path in &others {
+        drop(UnixDatagram::bind(path).unwrap());
+    }
+    assert!(reclaim_stale(dir.path()).unwrap().is_empty());
+    assert!(others.iter().all(|path| path.exists()));
 }
 
 #[test]

@@ -62,6 +62,12 @@ pub(super) fn report(report: &Value) -> String {
         line("", format!("producer: {}", scalars(producer, &["endpoint", "link"])));
     }
     line("", format!("so far: {}", counted(&reading["counters"])));
+    // A node of an earlier version does not say.
+    let dispatch = &report["dispatch"];
+    if dispatch.is_object() {
+        line("dispatch", scalars(dispatch, &["saves", "loads"]));
+        line("", format!("so far: {}", counted(&dispatch["counters"])));
+    }
     out
 }
 

@@ -227,3 +227,25 @@ fn a_tensor_that_fits_no_file_is_refused() {
     assert!(matches!(error.problem, StoreProblem::Header { .. }), "{error}");
     assert_eq!(names_in(out.path()), Vec::<String>::new());
 }
+
+#[test]
+fn what_killed_writers_left_goes_and_what_is_being_written_stays() {
+    let out = TempDir::new().unwrap();
+    let first = StoreWriter::create(out.path(), [&hash("aa")], false).unwrap();
+    let mut encoding = first.begin(&hash("aa"), Dtype::Uint8, 1, 4).unwrap();
+    let left = out.path().join(".chiasm-killed.tmp");
+    fs::write(&left, "half").unwrap();
+    let others = [".chiasm-notes", "chiasm-a.tmp", ".other.tmp"].map(|name| out.path().join(name));
+    for other in &others {
+        fs::write(other, "mine").unwrap();
+    }
+    symlink(&others[0], out.path().join(".chiasm-link.tmp")).unwrap();
+
+    StoreWriter::create(out.path(), [&hash("bb")], false).unwrap();
+
+    assert!(!left.exists());
+    assert!(others.iter().all(|other| other.exists()));
+    assert!(out.path().join(".chiasm-link.tmp").is_symlink());
+    encoding.write_all(b"true").unwrap();
+    assert!(encoding.finish().unwrap().exists(), "it was not taken from under its writer");
+}
