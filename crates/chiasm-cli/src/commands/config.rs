@@ -272,6 +272,7 @@ fn keys_as_json() -> Value {
 
 #[cfg(test)]
 mod tests {
+    use chiasm_core::plane::Plane::{Nixl, Shm, Tcp};
     use clap::{CommandFactory as _, Parser};
 
     use super::*;
@@ -354,7 +355,6 @@ mod tests {
             why: "no library".into(),
             details: Vec::new(),
         };
-        use chiasm_core::plane::Plane::{Nixl, Shm, Tcp};
         let here = [report(Shm, true), report(Nixl, false), report(Tcp, false)];
         let warnings = absent_planes(&config, &here);
         assert_eq!(warnings.len(), 1, "tcp is not required: {warnings:?}");
