@@ -35,8 +35,8 @@ pub enum Command {
         /// of the metadata.
         span: Span,
     },
-    /// To *read*: forget a peer, so that its number and its agent name are free. Its reads in flight must
-    /// have ended; those that have not fail. Not answered.
+    /// To *read*: forget a peer, so that its number and its agent name are free. While reads from it are
+    /// in flight it starts no more, and is forgotten when the last of them has ended. Not answered.
     ForgetPeer {
         /// A peer that was loaded.
         peer: PeerId,

@@ -36,8 +36,9 @@ pub enum Event {
         /// Which.
         read: ReadId,
     },
-    /// A read has ended without all its bytes. Where `settled` is false NIXL may still write into its
-    /// blocks: they are free when this helper has [ended](Event::Ended).
+    /// A read has ended without all its bytes. Where `settled` is false, which it can be only for a read
+    /// of several pieces, NIXL may still write into its blocks: they are free when this helper has
+    /// [ended](Event::Ended).
     ReadFailed {
         /// Which.
         read: ReadId,

@@ -1,9 +1,10 @@
-//! How a helper process is started: a program whose `main` is `helper_main`.
+//! How a helper process is started: a program whose `main` is [`helper_main`](crate::helper_main).
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 
-/// A command line that runs `helper_main`: `chiasm nixl-helper`, or
+/// A command line that runs [`helper_main`](crate::helper_main): `chiasm nixl-helper`, or
 /// `python -m chiasm._nixl_helper`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -16,7 +17,15 @@ pub struct Launch {
     pub environment: Vec<(OsString, OsString)>,
 }
 
+/// The first argument by which a program of Chiasm's is told to be a helper.
+pub const HELPER_ARGUMENT: &str = "nixl-helper";
+
 impl Launch {
+    /// This very program, with [`HELPER_ARGUMENT`].
+    pub fn this_program() -> io::Result<Self> {
+        Ok(Self::new(std::env::current_exe()?, [HELPER_ARGUMENT]))
+    }
+
     /// A program and its arguments, with `LD_LIBRARY_PATH`, `PATH`, `HOME` and `LANG` as this process has
     /// them.
     pub fn new(

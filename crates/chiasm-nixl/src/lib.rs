@@ -11,7 +11,7 @@
 //! | [`Role::Read`] | fresh at each start | read-write | yes | yes |
 //!
 //! This crate starts them ([`HelperProcess`]), speaks with them ([`Command`], [`Event`]), is them
-//! (`helper_main`), and checks what comes from peers before NIXL sees it ([`AgentMetadata`],
+//! ([`helper_main`]), and checks what comes from peers before NIXL sees it ([`AgentMetadata`],
 //! [`Piece`]). When to start one, how often again, and whom to blame is the node's business.
 //!
 //! # What this crate must never do
@@ -19,10 +19,13 @@
 //! Load NIXL into a process other than a helper; hand NIXL a number or a blob of a peer's that was not
 //! checked; block the node's thread; form a slice over the region.
 
+#[expect(unsafe_code, reason = "unsafe fence 2: calls into NIXL's library")]
+mod capi;
 mod child;
 mod command;
 mod event;
 mod frame;
+mod helper;
 mod launch;
 mod limits;
 mod metadata;
@@ -33,7 +36,8 @@ mod setup;
 
 pub use command::{Command, PeerId, ReadId};
 pub use event::{Ended, Event, FailureKind, Ready};
-pub use launch::Launch;
+pub use helper::helper_main;
+pub use launch::{HELPER_ARGUMENT, Launch};
 pub use limits::{
     MAX_AGENT_NAME_BYTES, MAX_METADATA_BYTES, MAX_NOTIFICATION_BYTES, MAX_PEERS, MAX_PIECES,
     MAX_READS,

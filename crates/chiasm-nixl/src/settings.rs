@@ -39,8 +39,9 @@ impl Backend {
 pub struct Settings {
     /// `libnixl_capi.so`, or a directory that has it. Nothing else is tried then.
     pub library: Option<PathBuf>,
-    /// Prefix (`sys.prefix`) of the Python whose `site-packages` are looked into, before `VIRTUAL_ENV`.
-    pub python_prefix: Option<PathBuf>,
+    /// Prefixes of the Pythons whose `site-packages` are looked into, in this order: `sys.prefix` where a
+    /// Python runs, `VIRTUAL_ENV` where one is active.
+    pub python_prefixes: Vec<PathBuf>,
     /// The backend.
     pub backend: Backend,
     /// Interfaces that UCX may use, as its `UCX_NET_DEVICES` (`mlx5_0:1,eth0`). By default all of them,

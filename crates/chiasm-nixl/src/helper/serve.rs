@@ -1,0 +1,84 @@
+//! *serve*: peers read this node's region, and say when they are done.
+//!
+//! It must never load a byte of a peer's, and never make progress while no grant over nixl is live.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use chiasm_region::Lending;
+
+use super::link::Link;
+use super::{Stop, register};
+use crate::capi::Agent;
+use crate::command::Command;
+use crate::event::{Event, Ready};
+use crate::limits::MAX_NOTIFICATION_BYTES;
+use crate::settings::Settings;
+
+/// Pause between two looks at NIXL while a grant is live: connections are made, and over tcp bytes are
+/// moved, in these looks only.
+const PAUSE: Duration = Duration::from_micros(50);
+
+pub(super) fn run(
+    link: &mut Link,
+    mut agent: Agent,
+    agent_name: &str,
+    settings: &Settings,
+    library: String,
+    [read_only, writable]: [&OwnedFd; 2],
+) -> Result<(), Stop> {
+    let (region, is_read_only) = match register(&agent, read_only, Lending::ReadOnly) {
+        Ok(region) => (region, true),
+        Err(refusal) => {
+            let region = register(&agent, writable, Lending::ReadWrite)
+                .map_err(|error| Stop::Refused(format!("{library}: {error}")))?;
+            let text = format!(
+                "NIXL does not register the region read-only ({refusal}): it is registered for \
+                 writing too, and any peer that is granted a read can also write into it"
+            );
+            link.send_all(&Event::Warning { text })?;
+            (region, false)
+        }
+    };
+    let agent_metadata =
+        agent.metadata().map_err(|error| Stop::Refused(format!("{library}: {error}")))?;
+    link.send_all(&Event::Ready(Ready {
+        agent_name: agent_name.into(),
+        agent_metadata,
+        base_address: region.blocks_address() as u64,
+        blocks_bytes: region.blocks_bytes() as u64,
+        read_only: is_read_only,
+        backend: settings.backend.name().into(),
+        library,
+    }))?;
+
+    let mut live = false;
+    let mut lost = 0;
+    loop {
+        while let Some(command) = link.receive()? {
+            match command {
+                Command::Live(now) => live = now,
+                Command::LoadPeer { .. } | Command::ForgetPeer { .. } | Command::Read { .. } => {
+                    let text = "a serving helper process reads from nobody".into();
+                    link.send_all(&Event::Warning { text })?;
+                }
+            }
+        }
+        if live && !link.is_full() {
+            let progressed = agent.progress(|name, text| {
+                let told = text.len() <= MAX_NOTIFICATION_BYTES
+                    && link
+                        .push(&Event::Notification { agent_name: name.into(), text: text.into() });
+                lost += u64::from(!told);
+            });
+            if let Err(error) = progressed {
+                return Err(Stop::Refused(error.to_string()));
+            }
+        }
+        if lost > 0 && link.push(&Event::NotificationLost { count: lost }) {
+            lost = 0;
+        }
+        link.flush()?;
+        link.wait((live && !link.is_full()).then_some(PAUSE))?;
+    }
+}

@@ -1,0 +1,35 @@
+//! What ends a helper from outside: its socket, and nothing else but SIGKILL.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// End this process when the socket's other end is gone, also while its main thread is inside NIXL.
+pub(super) fn end_with(socket: OwnedFd) -> io::Result<()> {
+    thread::Builder::new()
+        .name("chiasm-watch".into())
+        .stack_size(64 * 1024)
+        .spawn(move || {
+            // Nothing is asked for: what is reported anyway is a hang-up or an error.
+            while poll(&mut [PollFd::new(&socket, PollFlags::RDHUP)], None) != Ok(1) {}
+            exit_now();
+        })
+        .map(drop)
+}
+
+fn exit_now() -> ! {
+    // SAFETY: ends the process without running anything of NIXL's or UCX's, whose threads and destructors
+    // may be in any state.
+    unsafe { libc::_exit(0) }
+}
+
+/// Signals that are meant for the node (a terminal's interrupt, a service manager's stop) come to its
+/// helpers as well. The node drains, and needs them meanwhile; they end with it.
+pub(super) fn ignore_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
+        // SAFETY: no handler is installed, so nothing of ours runs in a signal's context.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
