@@ -57,7 +57,7 @@ demo: build ## move encoder outputs between processes of this machine and show t
 ##@ Check
 
 .PHONY: test
-test: lint deny test-rust test-python ## everything that a CPU can run; what CI runs
+test: lint deny test-rust test-python test-nixl ## everything that a CPU can run; what CI runs
 
 .PHONY: test-fast
 test-fast: export CHIASM_BIN := $(target)/debug/chiasm
@@ -78,6 +78,12 @@ test-rust: setup ## Rust tests, with those in the documentation
 test-python: setup build ## pytest: the command from outside, foreign peers, the tree
 	$(call step,Python tests)
 	$(venv)/bin/pytest
+
+.PHONY: test-nixl
+test-nixl: setup vllm ## the NIXL helper processes against foreign NIXL agents
+	$(call step,NIXL helper processes)
+	cargo build --locked --package chiasm-nixl --example drive
+	CHIASM_NIXL_DRIVE=$(target)/debug/examples/drive $(venv)/bin/pytest tests/interop/nixl
 
 .PHONY: lint
 lint: setup check-tree fmt-check clippy doc lint-python ## everything that only reads the code

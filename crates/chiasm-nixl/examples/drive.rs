@@ -5,7 +5,8 @@
 //! object. It ends when its standard input does. The tests against real NIXL use it; the first line that
 //! it writes has the region's path and the helper's process id.
 
-use std::io::{self, BufRead as _, Write as _};
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,12 +49,15 @@ fn drive(arguments: &[String]) -> Outcome<()> {
         ("probe", _) => Role::Probe,
         _ => return Err("ROLE is read, probe or serve:NAME".into()),
     };
-    let launch = Launch::this_program()?;
+    let mut launch = Launch::this_program()?;
+    // A test chooses UCX's transports; a node leaves them to UCX.
+    launch.environment.extend(std::env::vars_os().filter(|(name, _)| name == "UCX_TLS"));
     let mut helper = HelperProcess::start(&launch, &settings, &role, Some(&region))?;
     say(&json!({ "region": region.path(), "helper": helper.id() }))?;
     let region_bytes = u64::from(region.blocks()) * region.block_size_bytes();
 
-    let mut lines = io::stdin().lock();
+    let stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut lines = BufReader::new(stdin);
     let mut line = String::new();
     loop {
         while let Some(event) = helper.recv() {
@@ -62,14 +66,15 @@ fn drive(arguments: &[String]) -> Outcome<()> {
                 return Ok(());
             }
         }
-        let stdin = io::stdin();
-        let mut sources = [
-            PollFd::from_borrowed_fd(helper.as_fd(), PollFlags::IN),
-            PollFd::new(&stdin, PollFlags::IN),
-        ];
-        poll(&mut sources, None)?;
-        if sources[1].revents().is_empty() {
-            continue;
+        if lines.buffer().is_empty() {
+            let mut sources = [
+                PollFd::from_borrowed_fd(helper.as_fd(), PollFlags::IN),
+                PollFd::new(lines.get_ref(), PollFlags::IN),
+            ];
+            poll(&mut sources, None)?;
+            if sources[1].revents().is_empty() {
+                continue;
+            }
         }
         line.clear();
         if lines.read_line(&mut line)? == 0 {

@@ -1,0 +1,125 @@
+"""How helper processes come and go."""
+
+import os
+import select
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.interop.nixl.processes import Start, environment
+
+ROLES = pytest.mark.parametrize("role", ["read", "serve:a_dp0"])
+
+
+@ROLES
+def test_a_helper_ends_when_its_node_is_killed(helper: Start, role: str) -> None:
+    running = helper(role, 8).up()
+    running.signal(signal.SIGKILL)
+    assert running.has_ended()
+
+
+@ROLES
+def test_a_helper_ends_when_its_node_is_killed_before_it_is_up(helper: Start, role: str) -> None:
+    running = helper(role, 8)
+    running.signal(signal.SIGKILL)
+    assert running.has_ended()
+
+
+@ROLES
+def test_a_stopped_helper_can_be_killed(helper: Start, role: str) -> None:
+    running = helper(role, 8).up()
+    running.signal_helper(signal.SIGSTOP)
+    running.say("kill")
+    assert running.event("Ended")["signal"] == signal.SIGKILL
+    assert running.has_ended()
+
+
+@ROLES
+def test_a_killed_helper_is_an_event(helper: Start, role: str) -> None:
+    running = helper(role, 8).up()
+    running.signal_helper(signal.SIGKILL)
+    assert running.event("Ended")["signal"] == signal.SIGKILL
+
+
+@ROLES
+def test_signals_for_the_node_do_not_end_its_helpers(helper: Start, role: str) -> None:
+    running = helper(role, 8).up()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        running.signal_helper(number)
+    running.say("kill")
+    # By that, and not by what came before.
+    assert running.event("Ended")["signal"] == signal.SIGKILL
+
+
+@ROLES
+def test_a_helper_sees_little_of_its_nodes_environment(
+    helper: Start, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHIASM_SECRET", "of the node")
+    running = helper(role, 8, ports=[42000, 42100], interfaces="lo").up()
+    entries = Path(f"/proc/{running.id}/environ").read_bytes().split(b"\0")
+    seen = dict(entry.split(b"=", 1) for entry in entries if entry)
+    allowed = {b"LD_LIBRARY_PATH", b"PATH", b"HOME", b"LANG", b"CUDA_VISIBLE_DEVICES"}
+    assert {name for name in seen if not name.startswith((b"UCX_", b"NIXL_"))} <= allowed
+    assert seen[b"CUDA_VISIBLE_DEVICES"] == b""
+    assert seen[b"UCX_TCP_PORT_RANGE"] == b"42000-42100"
+    assert seen[b"UCX_NET_DEVICES"] == b"lo"
+
+
+def test_ucx_listens_where_it_is_told_to(helper: Start) -> None:
+    running = helper("serve:a_dp0", 8, tls="tcp", ports=[42000, 42100], interfaces="lo").up()
+    inodes = set()
+    for descriptor in Path(f"/proc/{running.id}/fd").iterdir():
+        target = os.readlink(descriptor)
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    listening = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                address, port = fields[1].split(":")
+                listening.append((address, int(port, 16)))
+    assert listening, "it listens nowhere"
+    assert all(42000 <= port <= 42100 for _, port in listening), listening
+    assert all(address == "0100007F" for address, _ in listening), listening
+
+
+@pytest.mark.parametrize("role", ["probe", "read", "serve:a_dp0"])
+def test_without_nixl_there_is_a_reason(helper: Start, tmp_path: Path, role: str) -> None:
+    running = helper(role, 8, python_prefixes=[str(tmp_path)])
+    reason = running.event("Refused")["reason"]
+    assert str(tmp_path) in reason
+    assert "pip install" in reason
+    assert running.event("Ended")["code"] == 1
+
+
+def test_a_backend_that_is_not_there_is_named(helper: Start) -> None:
+    running = helper("probe", 8, backend="Libfabric")
+    reason = running.event("Refused")["reason"]
+    assert "LIBFABRIC" in reason
+    assert running.event("Ended")["code"] == 1
+
+
+def test_a_probe_says_what_there_is(helper: Start) -> None:
+    running = helper("probe", 8)
+    assert "UCX" in running.event("Warning")["text"]
+    ready = running.event("Ready")
+    assert ready["backend"] == "UCX"
+    assert Path(ready["library"]).is_relative_to(environment())
+    assert running.event("Ended")["code"] == 0
+
+
+@ROLES
+def test_an_idle_helper_sleeps(helper: Start, role: str) -> None:
+    running = helper(role, 8).up()
+
+    def switches() -> int:
+        status = Path(f"/proc/{running.id}/status").read_text()
+        return int(status.split("voluntary_ctxt_switches:")[1].split()[0])
+
+    # A quarter of a second in which nothing is expected from it; reading from the driver waits.
+    before = switches()
+    select.select([running.process.stdout], [], [], 0.25)
+    assert switches() - before <= 5
