@@ -86,6 +86,7 @@ fn admission(requests: u32) -> Anything<Duration> {
         session: "s".into(),
         block_size_bytes: 4096,
         host: None,
+        region: None,
         planes: [Plane::Tcp].into_iter().collect(),
         ack_timeout: limits::ACK_TIMEOUT,
         read_timeout: limits::READ_TIMEOUT,

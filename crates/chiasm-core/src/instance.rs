@@ -23,7 +23,9 @@ use crate::dispatch::Dispatches;
 use crate::endpoint::Endpoint;
 use crate::entry::EntryMeta;
 use crate::mm_hash::MmHash;
-use crate::producer::{GrantToken, PeerId, Producer, ProducerConfig, StreamId, StreamRead};
+use crate::producer::{
+    GrantToken, PeerId, Producer, ProducerConfig, ReaderRegion, StreamId, StreamRead,
+};
 use crate::time::Nanos;
 
 /// What an instance is told once.
@@ -102,6 +104,17 @@ impl Instance {
     /// The peer's control connection is gone.
     pub fn peer_gone(&mut self, now: Nanos, peer: PeerId) {
         self.producer.peer_gone(peer, &mut self.cache);
+        self.settle(now);
+    }
+
+    /// [`Producer::take_new_reader`].
+    pub fn take_new_reader(&mut self) -> Option<(PeerId, ReaderRegion)> {
+        self.producer.take_new_reader()
+    }
+
+    /// [`Producer::reader_dead`].
+    pub fn reader_dead(&mut self, now: Nanos, peer: PeerId) {
+        self.producer.reader_dead(peer, &mut self.cache);
         self.settle(now);
     }
 

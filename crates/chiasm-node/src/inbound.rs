@@ -5,12 +5,14 @@
 //! reason.
 
 mod addresses;
+mod readers;
 mod streams;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use chiasm_core::producer::{PeerId, StreamId};
 use chiasm_core::time::Nanos;
@@ -20,6 +22,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use self::addresses::{Addresses, peer_of};
+use self::readers::Readers;
 use self::streams::Streams;
 use crate::fault::{Fault, Misdeed, Saboteur};
 use crate::limits::NodeLimits;
@@ -52,6 +55,7 @@ pub(crate) struct Inbound {
     controls: BTreeMap<u64, Control>,
     streams: Streams,
     addresses: Addresses,
+    readers: Readers,
     limits: NodeLimits,
     /// Accepting is off until this instant: the process or the system is out of descriptors.
     paused_until: Nanos,
@@ -67,6 +71,7 @@ impl Inbound {
     pub(crate) fn new(
         listener: Option<OwnedFd>,
         limits: &NodeLimits,
+        dir: &Path,
         fault: Option<Fault>,
     ) -> Self {
         let saboteur = fault.map(Saboteur::new);
@@ -78,6 +83,7 @@ impl Inbound {
             controls: BTreeMap::new(),
             streams: Streams::new(limits, saboteur.as_ref().is_some_and(Saboteur::sends_slowly)),
             addresses: Addresses::default(),
+            readers: Readers::new(dir.to_owned()),
             limits: limits.clone(),
             paused_until: Nanos::NEVER,
             refusals: Throttle::default(),
@@ -271,7 +277,13 @@ impl Inbound {
         match event {
             Event::Ready(_) => {}
             Event::Message(payload) => {
-                let answer = shared.core().handle_request(now, PeerId(id.as_u64()), &payload);
+                let mut core = shared.core();
+                let answer = core.handle_request(now, PeerId(id.as_u64()), &payload);
+                let reader = core.take_new_reader();
+                drop(core);
+                if let Some((peer, region)) = reader {
+                    self.readers.add(peer, &region);
+                }
                 match (answer, self.saboteur.as_mut()) {
                     // Perhaps the end of a grant, whose blocks somebody waits for.
                     (None, _) => shared.notify(),
@@ -321,6 +333,7 @@ impl Inbound {
         let Some(control) = self.controls.remove(&id.as_u64()) else { return };
         self.addresses.give_back(control.peer.ip());
         shared.core().peer_gone(now, PeerId(id.as_u64()));
+        self.readers.connection_gone(now, PeerId(id.as_u64()), shared);
         if matches!(reason, CloseReason::PeerClosed | CloseReason::ShutDown) {
             tracing::debug!(%reason, peer = %control.peer, "control connection closed");
         } else if let Some(left_out) = self.closes.pass(now) {
@@ -374,6 +387,7 @@ impl Inbound {
             self.answer(now, id, answer);
         }
         self.streams.handle_timeout(now, shared, poller);
+        self.readers.handle_timeout(now, shared);
         self.forget_closed_streams();
         if now >= self.paused_until {
             self.paused_until = Nanos::NEVER;
@@ -405,7 +419,7 @@ impl Inbound {
     pub(crate) fn poll_timeout(&self) -> Nanos {
         let late = self.saboteur.as_ref().map_or(Nanos::NEVER, Saboteur::poll_timeout);
         let sockets = self.router.poll_timeout().min(self.streams.poll_timeout()).min(late);
-        sockets.min(self.paused_until)
+        sockets.min(self.paused_until).min(self.readers.poll_timeout())
     }
 }
 

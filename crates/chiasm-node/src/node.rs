@@ -116,7 +116,7 @@ impl Node {
         let instance = Instance::new(instance_config(config, blocks, &ids, planes, shm));
         let waker = Arc::new(Waker::new()?);
         let shared = Arc::new(Shared::new(instance, region, Arc::clone(&waker)));
-        let inbound = Inbound::new(listener, &config.limits, config.fault);
+        let inbound = Inbound::new(listener, &config.limits, &dir, config.fault);
         let shm = SharedMemory::new(&dir, config.identity.block_size_bytes);
         let outbound = Outbound::new(Resolver::new(waker), shm, config, ids.jitter);
         let status = Server::new(config.status.then(|| status_beside(&shared.region)).flatten());
@@ -371,6 +371,7 @@ fn instance_config(
     let identity = &config.identity;
     let epoch = ids.epoch;
     let host = shm.as_ref().map(|shm| shm.host);
+    let region = shm.as_ref().map(|shm| shm.name.clone());
     InstanceConfig {
         blocks,
         producer: ProducerConfig {
@@ -391,6 +392,7 @@ fn instance_config(
             block_size_bytes: identity.block_size_bytes,
             planes,
             host,
+            region,
             verify: config.verify,
             ack_timeout: config.ack_timeout,
             read_timeout: config.read_timeout,

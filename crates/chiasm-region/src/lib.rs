@@ -47,6 +47,7 @@ mod lent;
 mod mapping;
 #[expect(unsafe_code, reason = "unsafe fence 1: raw pointers into the region, checked copies")]
 mod memory;
+mod node_life;
 mod options;
 mod peer;
 mod reclaim;
@@ -66,6 +67,7 @@ pub use error::{ForeignCause, RegionError};
 pub use geometry::RangeError;
 pub use header::HeaderError;
 pub use lent::{Lending, LentRegion};
+pub use node_life::NodeLife;
 pub use options::RegionOptions;
 pub use peer::PeerRegion;
 pub use reclaim::reclaim_stale;

@@ -143,7 +143,7 @@ impl PeerRegion {
 }
 
 /// The name came from a peer and ends up in a log line.
-fn excerpt(name: &str) -> String {
+pub(crate) fn excerpt(name: &str) -> String {
     let printable = |char: char| if matches!(char, ' '..='~') { char } else { '?' };
     name.chars().take(MAX_EXCERPT_CHARS).map(printable).collect()
 }

@@ -15,7 +15,7 @@ use crate::file;
 use crate::geometry::HEADER_AREA_BYTES;
 use crate::header::{self, HeaderError};
 use crate::mapping::Access;
-use crate::options::{absolute, is_region_name};
+use crate::options::{absolute, is_region_name, page_bytes};
 
 /// File names of regions that are being made on file systems without `O_TMPFILE` start so. A region's
 /// own name never starts with a dot.
@@ -133,12 +133,13 @@ fn foreign_content(file: &OwnedFd, path: &Path) -> Result<Option<ForeignCause>, 
 }
 
 /// Whether a private file of ours with a region's name, which does not start as a region does, can have
-/// been one: cut to nothing, or as long as a region at least, with its first bytes overwritten. Chiasm
-/// itself does neither. Nobody can attach to such a file, and its lock still says whether one uses it.
+/// been one: cut to nothing, or as long as a region can be, in whole pages, with its first bytes
+/// overwritten. Chiasm itself does neither. Nobody can attach to such a file, and its lock still says whether one uses it.
 fn was_damaged(file: &OwnedFd, path: &Path) -> Result<bool, RegionError> {
     let stat = fs::fstat(file).map_err(|error| RegionError::io("stat", path, error))?;
     let file_bytes = u64::try_from(stat.st_size).unwrap_or(0);
-    Ok(file_bytes == 0 || file_bytes >= HEADER_AREA_BYTES)
+    Ok(file_bytes == 0
+        || file_bytes >= HEADER_AREA_BYTES && file_bytes.is_multiple_of(page_bytes()))
 }
 
 #[cfg(all(test, not(miri)))]

@@ -24,6 +24,8 @@ pub struct ConsumerConfig {
     pub planes: PlaneList,
     /// Where this node looks for regions, so that a producer can tell whether shm makes sense.
     pub host: Option<HostHint>,
+    /// File name of this node's own region, by whose lock a producer on this host sees whether it lives.
+    pub region: Option<String>,
     /// Whether a producer's content digest is compared with that of the landed bytes (`ec_verify`).
     /// Without it the lease alone decides.
     pub verify: bool,

@@ -331,6 +331,7 @@ impl Consumer {
                 attempt,
                 fingerprint: self.config.fingerprint.as_deref(),
                 host: self.config.host.filter(|_| planes.contains(Plane::Shm)),
+                region: self.config.region.as_deref().filter(|_| planes.contains(Plane::Shm)),
             }),
         };
         self.counters.requests += 1;

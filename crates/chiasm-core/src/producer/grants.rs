@@ -84,6 +84,8 @@ struct PeerUsage {
     entries: BTreeMap<EntryKey, u32>,
     blocks: u64,
     sessions: BTreeSet<Arc<str>>,
+    /// It has had a grant on shm.
+    on_shm: bool,
 }
 
 #[derive(Debug)]
@@ -282,21 +284,42 @@ impl Grants {
 
     /// Ends the peer's tcp grants that no stream has opened (PROTOCOL 23); the number of them.
     pub(super) fn drop_peer(&mut self, peer: PeerId, cache: &mut Cache) -> u64 {
-        let mine = |(slot, holder): (usize, &Holder)| {
-            let waits = holder.stream.is_none() && holder.grant.plane == Plane::Tcp;
-            (waits && holder.grant.peer == peer).then_some(slot)
-        };
-        let slots: Vec<usize> = self.holders.iter().filter_map(mine).collect();
-        for slot in &slots {
-            self.end(*slot, cache);
-        }
+        let ended = self.drop_waiting(peer, Plane::Tcp, cache);
         if let Some(usage) = self.peers.get_mut(&peer) {
             for session in std::mem::take(&mut usage.sessions) {
                 self.sessions.remove(&session);
             }
         }
         self.forget_peer_if_idle(peer);
+        ended
+    }
+
+    /// Ends the peer's grants on shm; the number of them.
+    pub(super) fn drop_shm(&mut self, peer: PeerId, cache: &mut Cache) -> u64 {
+        self.drop_waiting(peer, Plane::Shm, cache)
+    }
+
+    fn drop_waiting(&mut self, peer: PeerId, plane: Plane, cache: &mut Cache) -> u64 {
+        let mine = |(slot, holder): (usize, &Holder)| {
+            let waits = holder.stream.is_none() && holder.grant.plane == plane;
+            (waits && holder.grant.peer == peer).then_some(slot)
+        };
+        let slots: Vec<usize> = self.holders.iter().filter_map(mine).collect();
+        for slot in &slots {
+            self.end(*slot, cache);
+        }
         slots.len() as u64
+    }
+
+    /// True once for each connection: with its first grant on shm.
+    pub(super) fn is_first_on_shm(&mut self, peer: PeerId) -> bool {
+        let usage = self.peers.entry(peer).or_default();
+        !std::mem::replace(&mut usage.on_shm, true)
+    }
+
+    /// Whether anything of the peer's is live.
+    pub(super) fn holds(&self, peer: PeerId) -> bool {
+        self.peers.get(&peer).is_some_and(|usage| usage.grants > 0)
     }
 
     /// Ends everything whose deadline has passed; how many, and the streams among them.

@@ -1,9 +1,9 @@
 //! The producer: answers transfer requests with grants and NACKs, in upstream's order of checks.
 //!
 //! It must never grant bytes that could change: a grant pins its entry until it ends (S2), and it
-//! ends by its own completion or by its lease (S8). Nobody but the connection that it was given to can
-//! complete it (hazard D7). It must never let one peer take everything: each
-//! peer has quotas (S7).
+//! ends by its own completion, by its lease, or when nobody can read under it any more (S8). Nobody but
+//! the connection that it was given to can complete it (hazard D7). It must never let one peer take
+//! everything: each peer has quotas (S7).
 
 mod grants;
 mod reply;
@@ -58,6 +58,16 @@ pub struct SharedRegion {
     pub host: HostHint,
     /// Name of the file in the directory that both have.
     pub name: String,
+}
+
+/// The region of a consumer on this host, as it says itself. Nothing of it has been checked; whoever owns
+/// files sees by its lock whether its node lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReaderRegion {
+    /// Name of the file in the directory that both have.
+    pub name: String,
+    /// Random id of that node's life.
+    pub epoch: u64,
 }
 
 /// Bounds on what peers may hold. Where one of grants or blocks bites the answer is `NOT_READY`, which
@@ -124,6 +134,8 @@ pub struct Producer {
     grants: Grants,
     counters: ProducerCounters,
     draining: bool,
+    /// A peer whose first grant on shm was the last answer, if it names its region.
+    new_reader: Option<(PeerId, ReaderRegion)>,
 }
 
 impl Producer {
@@ -132,7 +144,8 @@ impl Producer {
     #[must_use]
     pub fn new(config: ProducerConfig, seed: [u8; 32]) -> Self {
         let grants = Grants::new(config.limits, ChaCha12Rng::from_seed(seed));
-        Self { config, grants, counters: ProducerCounters::default(), draining: false }
+        let counters = ProducerCounters::default();
+        Self { config, grants, counters, draining: false, new_reader: None }
     }
 
     /// Answers one message. `None`: it was no request but the end of a grant, which has no answer
@@ -235,7 +248,34 @@ impl Producer {
             meta: *entry.meta(),
             digest: entry.digest(),
         };
-        self.grants.give(wanted, cache)
+        let granted = self.grants.give(wanted, cache)?;
+        if granted.plane == Plane::Shm
+            && let Some(extension) = &request.chiasm
+            && let Some(name) = extension.region
+            && self.grants.is_first_on_shm(peer)
+        {
+            let region = ReaderRegion { name: name.to_owned(), epoch: extension.epoch };
+            self.new_reader = Some((peer, region));
+        }
+        Ok(granted)
+    }
+
+    /// The region of a peer that has just got its first grant on shm. To be asked for after each
+    /// request: whoever owns files can then see whether the peer lives (PROTOCOL 51).
+    pub fn take_new_reader(&mut self) -> Option<(PeerId, ReaderRegion)> {
+        self.new_reader.take()
+    }
+
+    /// Whether grants or streams of this peer are live, also after its connection is gone.
+    #[must_use]
+    pub fn holds(&self, peer: PeerId) -> bool {
+        self.grants.holds(peer)
+    }
+
+    /// The node behind this peer's connection is proven dead, so that nobody reads under its grants on
+    /// shm any more: they end (S8).
+    pub fn reader_dead(&mut self, peer: PeerId, cache: &mut Cache) {
+        self.counters.lost += self.grants.drop_shm(peer, cache);
     }
 
     /// The first plane of the consumer's order that this producer serves it (PROTOCOL 47).

@@ -64,6 +64,9 @@ pub struct ReqExtension<'a> {
     pub fingerprint: Option<&'a str>,
     /// Where the consumer looks for regions, if it can read through shm.
     pub host: Option<HostHint>,
+    /// File name of the consumer's own region there, whose lock says whether it lives. At most
+    /// [`MAX_REGION_NAME_BYTES`]; whoever opens the file checks that it is a region's name.
+    pub region: Option<&'a str>,
 }
 
 impl Default for ReqExtension<'_> {
@@ -75,6 +78,7 @@ impl Default for ReqExtension<'_> {
             attempt: 0,
             fingerprint: None,
             host: None,
+            region: None,
         }
     }
 }
@@ -91,6 +95,9 @@ impl<'a> ReqExtension<'a> {
                 b"attempt" => out.attempt = reader.uint32(ATTEMPT)?,
                 b"fingerprint" => out.fingerprint = Some(fingerprint(reader)?),
                 b"host" => out.host = Some(HostHint(sixteen_bytes(reader, HOST)?)),
+                b"region" => {
+                    out.region = Some(short_text(reader, REGION, MAX_REGION_NAME_BYTES)?);
+                }
                 _ => reader.skip(UNKNOWN_INSIDE)?,
             }
             Ok(())
@@ -106,6 +113,7 @@ impl<'a> ReqExtension<'a> {
             self.attempt != 0,
             self.fingerprint.is_some(),
             self.host.is_some(),
+            self.region.is_some(),
         ];
         writer.text(KEY_TEXT);
         writer.map(1 + optional.into_iter().filter(|present| *present).count());
@@ -133,6 +141,10 @@ impl<'a> ReqExtension<'a> {
         if let Some(host) = self.host {
             writer.text("host");
             writer.bytes(&host.0);
+        }
+        if let Some(region) = self.region {
+            writer.text("region");
+            writer.text(region);
         }
     }
 }

@@ -104,6 +104,7 @@ pub(crate) fn instance_for_test(blocks: u32, lease: Duration) -> Instance {
             block_size_bytes: BLOCK_BYTES,
             planes,
             host: None,
+            region: None,
             verify: true,
             ack_timeout: limits::ACK_TIMEOUT,
             read_timeout: limits::READ_TIMEOUT,

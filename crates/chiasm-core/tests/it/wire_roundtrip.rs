@@ -63,8 +63,9 @@ prop_compose! {
         planes in planes(),
         fingerprint in option::of(select(vec!["", "f", "fingerprint of 34 bytes, str8 form"])),
         host in any::<Option<[u8; 16]>>(),
+        region in option::of(select(vec!["", "chiasm-0123456789abcdef"])),
     ) -> ReqExtension<'static> {
-        ReqExtension { rev, epoch, planes, attempt, fingerprint, host: host.map(HostHint) }
+        ReqExtension { rev, epoch, planes, attempt, fingerprint, host: host.map(HostHint), region }
     }
 }
 

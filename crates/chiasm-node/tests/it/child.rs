@@ -1,11 +1,14 @@
 //! A producer in another process: the test binary runs itself.
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use chiasm_core::endpoint::Endpoint;
 
 const HASHES: &str = "CHIASM_NODE_CHILD_HASHES";
+const READS: &str = "CHIASM_NODE_CHILD_READS";
+const GATE: &str = "CHIASM_NODE_CHILD_GATE";
 const SAYS: &str = "child serves at ";
 
 /// A child process that serves.
@@ -35,6 +38,20 @@ impl Child {
         Self { process, endpoint }
     }
 
+    /// Starts one that reads this hash from the endpoint, and whose thread stops between ack and read.
+    pub(crate) fn read(hash: &str, from: &Endpoint, gate: &Path) -> std::process::Child {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["child::entry", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(READS, from.to_string())
+            .env(HASHES, hash)
+            .env(GATE, gate)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
     /// SIGKILL, and gone for certain. What it leaves in `/dev/shm` the next node removes.
     pub(crate) fn kill(mut self) {
         self.process.kill().unwrap();
@@ -47,6 +64,12 @@ impl Child {
 fn entry() {
     let Ok(hashes) = std::env::var(HASHES) else { return };
     let hashes: Vec<String> = hashes.split(',').map(ToOwned::to_owned).collect();
+    if let (Ok(from), Some(gate)) = (std::env::var(READS), std::env::var_os(GATE)) {
+        let from = Endpoint::parse(&from).unwrap();
+        let _node = crate::shm::read(&hashes[0], from, gate.into());
+        std::io::stdin().read_to_end(&mut Vec::new()).expect("standard input ends");
+        return;
+    }
     let node = crate::shm::serve(&hashes);
     println!("{SAYS}{}", node.endpoint().unwrap());
     let ended = std::io::stdin().read_to_end(&mut Vec::new());

@@ -333,6 +333,25 @@ fn a_producer_killed_between_its_ack_and_the_copy_costs_no_wrong_bytes() {
     assert_eq!(asked(&consumer), 2);
 }
 
+/// S8: the lock of a dead reader's region is free, so its grant ends long before its lease.
+#[test]
+fn the_grant_of_a_killed_reader_ends_with_its_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = Gate::new(dir.path());
+    gate.shut();
+    let producer = serve(&["one".to_owned()]);
+    let mut reader = Child::read("one", producer.endpoint().unwrap(), &gate.0);
+    let stopped = gate.meet();
+    assert_eq!((producer.live_grants(), producer.usage().pinned_entries), (1, 1));
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    drop(stopped);
+    wait_until(&producer, "no grant is left", || producer.live_grants() == 0);
+    let counters = producer.producer_counters();
+    assert_eq!((counters.lost, counters.expired, counters.done), (1, 0, 0));
+    assert_eq!(producer.usage().pinned_entries, 0);
+}
+
 /// What a child process serves under a hash: the shape is the same for all, the bytes are not.
 pub(crate) fn shape_for_child() -> EntryMeta {
     EntryMeta::new(100, 1024, Dtype::Float32).unwrap()
@@ -348,6 +367,21 @@ pub(crate) fn serve(hashes: &[String]) -> Node {
     node
 }
 
+/// A node that has asked for this entry of another process and stops before it reads it.
+pub(crate) fn read(hash: &str, from: Endpoint, gate: PathBuf) -> Node {
+    let mut config = config_for_test();
+    config.allowed = allow(&[&from]);
+    config.planes = PlaneList::from_iter([Plane::Shm]);
+    config.hold_read = Some(gate);
+    let node = Node::start(&config).unwrap();
+    begin(&node, hash, hash, offer(from));
+    node
+}
+
+fn offer(source: Endpoint) -> RemoteAnnouncement {
+    RemoteAnnouncement::of_entry(source, &shape_for_child(), 4096).unwrap()
+}
+
 impl Child {
     pub(crate) fn bytes(hash: &str) -> Vec<u8> {
         let seed = hash.bytes().map(u64::from).sum();
@@ -355,8 +389,6 @@ impl Child {
     }
 
     fn offer(&self) -> RemoteAnnouncement {
-        let source: Endpoint = self.endpoint.clone();
-        let meta = shape_for_child();
-        RemoteAnnouncement::of_entry(source, &meta, 4096).unwrap()
+        offer(self.endpoint.clone())
     }
 }

@@ -115,7 +115,7 @@ fn another_programs_file_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(NAME);
     let long = b"a letter to a friend ".repeat(4000);
-    for content in [&b"chiasm"[..], b"a letter to a friend", &long[..64 * 1024 - 1]] {
+    for content in [&b"chiasm"[..], b"a letter to a friend", &long[..64 * 1024 - 1], &long] {
         fs::write(&path, content).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let cause = if content.len() < 8 { HeaderError::Short } else { HeaderError::Magic };
@@ -133,7 +133,7 @@ fn damaged(dir: &Path) -> [Box<dyn Fn() + '_>; 3] {
     [
         Box::new(move || cut(0)),
         Box::new(move || change(&dir.join(NAME), 0, &[0; 8])),
-        Box::new(|| fs::write(dir.join(NAME), vec![0xff; 70_000]).unwrap()),
+        Box::new(|| fs::write(dir.join(NAME), vec![0xff; 128 << 10]).unwrap()),
     ]
 }
 

@@ -9,6 +9,7 @@ mod hostile;
 mod join;
 mod lifetime;
 mod namespaces;
+mod node_life;
 mod peers;
 mod placement;
 mod small_tmpfs;

@@ -42,6 +42,7 @@ struct ReqChiasm {
     attempt: u32,
     fingerprint: Option<String>,
     host: Option<Binary>,
+    region: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -106,7 +107,8 @@ struct Region {
 
 const REQ_KEYS: &[&str] =
     &["mm_hash", "compatibility_hash", "session_id", "connector_version", "chiasm"];
-const REQ_CHIASM_KEYS: &[&str] = &["rev", "epoch", "planes", "attempt", "fingerprint", "host"];
+const REQ_CHIASM_KEYS: &[&str] =
+    &["rev", "epoch", "planes", "attempt", "fingerprint", "host", "region"];
 const DONE_KEYS: &[&str] = &["mm_hash", "session_id", "attempt"];
 const ACK_KEYS: &[&str] = &[
     "mm_hash",
@@ -235,6 +237,7 @@ impl ReqChiasm {
                 .as_ref()
                 .map(|host| host.sixteen("$.chiasm.host").map(HostHint))
                 .transpose()?,
+            region: self.region.as_deref(),
         })
     }
 }

@@ -35,6 +35,8 @@ struct ReqChiasm<'a> {
     fingerprint: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -133,6 +135,7 @@ fn req_chiasm<'a>(chiasm: &ReqExtension<'a>) -> ReqChiasm<'a> {
         attempt: chiasm.attempt,
         fingerprint: chiasm.fingerprint,
         host: chiasm.host.map(|host| Written { hex: hex::encode(&host.0) }),
+        region: chiasm.region,
     }
 }
 

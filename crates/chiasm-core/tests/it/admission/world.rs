@@ -91,6 +91,7 @@ impl World {
             block_size_bytes: BLOCK,
             planes: [Plane::Tcp].into_iter().collect::<PlaneList>(),
             host: None,
+            region: None,
             verify: true,
             ack_timeout: chiasm_core::limits::ACK_TIMEOUT,
             read_timeout: chiasm_core::limits::READ_TIMEOUT,

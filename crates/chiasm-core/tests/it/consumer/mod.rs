@@ -125,6 +125,7 @@ impl World {
             block_size_bytes: 64,
             planes,
             host: None,
+            region: None,
             verify: true,
             ack_timeout: Duration::from_secs(30),
             read_timeout: Duration::from_secs(20),

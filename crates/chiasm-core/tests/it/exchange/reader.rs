@@ -46,6 +46,7 @@ impl Reader {
             block_size_bytes: BLOCK_BYTES as u64,
             planes: [plane].into_iter().collect(),
             host: Some(HOST),
+            region: None,
             verify: true,
             ack_timeout: Duration::from_secs(30),
             read_timeout: Duration::from_secs(20),

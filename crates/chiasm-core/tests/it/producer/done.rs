@@ -2,7 +2,7 @@
 
 use chiasm_core::host_hint::HostHint;
 use chiasm_core::plane::Plane;
-use chiasm_core::producer::PeerId;
+use chiasm_core::producer::{PeerId, ReaderRegion};
 use chiasm_core::wire::{AckExtension, AckLimits, AckStatus, XferAck, XferDone};
 
 use super::{ALICE, ATTEMPT, BOB, LEASE_NANOS, World, at, planes, request};
@@ -145,4 +145,56 @@ fn bytes_that_are_neither_request_nor_done_are_dropped_and_counted() {
         assert_eq!(world.producer.counters().malformed, count);
     }
     assert_eq!(world.producer.counters().stray_dones, 0);
+}
+
+#[test]
+fn a_reader_that_is_proven_dead_ends_its_grants_on_shm_and_no_others() {
+    let mut world = World::new(16);
+    let (one, other) = (world.saved("one", 3), world.saved("other", 2));
+    world.shared(ALICE, "s", "one", 1);
+    world.shared(ALICE, "s", "other", 2);
+    world.shared(BOB, "t", "one", 1);
+    world.producer.peer_gone(ALICE, &mut world.cache);
+    assert_eq!((world.pins(one), world.pins(other)), (2, 1), "a lost connection proves nothing");
+    assert!(world.producer.holds(ALICE));
+    world.producer.reader_dead(ALICE, &mut world.cache);
+    world.check();
+    assert_eq!((world.pins(one), world.pins(other)), (1, 0));
+    assert!(!world.producer.holds(ALICE));
+    assert_eq!(world.producer.counters().lost, 2);
+    assert!(world.done(BOB, "t", "one", 1));
+    world.at_rest();
+}
+
+#[test]
+fn a_grant_that_has_come_back_on_another_connection_does_not_end_with_the_first() {
+    let mut world = World::new(16);
+    let key = world.saved("h", 3);
+    world.shared(ALICE, "s", "h", 1);
+    world.producer.peer_gone(ALICE, &mut world.cache);
+    world.shared(BOB, "s", "h", 2);
+    assert!(!world.producer.holds(ALICE));
+    world.producer.reader_dead(ALICE, &mut world.cache);
+    assert_eq!(world.pins(key), 1);
+    assert!(world.done(BOB, "s", "h", 2));
+    world.at_rest();
+}
+
+#[test]
+fn the_region_of_a_reader_is_told_with_its_first_grant_on_shm() {
+    let mut world = World::new(16);
+    world.saved("h", 3);
+    let mut request = request("s", "h");
+    let chiasm = request.chiasm.as_mut().unwrap();
+    (chiasm.epoch, chiasm.region) = (9, Some("chiasm-theirs"));
+    world.send(at(0), ALICE, &request);
+    assert_eq!(world.producer.take_new_reader(), None, "that was tcp");
+    request.chiasm.as_mut().unwrap().planes = planes([Plane::Shm]);
+    world.send(at(0), ALICE, &request);
+    let region = ReaderRegion { name: "chiasm-theirs".into(), epoch: 9 };
+    assert_eq!(world.producer.take_new_reader(), Some((ALICE, region)));
+    world.send(at(0), ALICE, &request);
+    assert_eq!(world.producer.take_new_reader(), None, "it is known");
+    world.shared(BOB, "t", "h", 1);
+    assert_eq!(world.producer.take_new_reader(), None, "it does not say");
 }
