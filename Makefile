@@ -61,7 +61,7 @@ test: lint deny test-rust test-python test-nixl ## everything that a CPU can run
 
 .PHONY: test-fast
 test-fast: export CHIASM_BIN := $(target)/debug/chiasm
-test-fast: setup check-tree fmt-check ## the inner loop: no clippy, no docs, no deny, no slow tests
+test-fast: two-hosts setup check-tree fmt-check ## the inner loop: no clippy, no docs, no deny, no slow tests
 	$(call step,Rust tests)
 	cargo test --workspace --locked
 	$(call step,build (debug))
@@ -75,7 +75,7 @@ test-rust: setup ## Rust tests, with those in the documentation
 	cargo test --workspace --locked
 
 .PHONY: test-python
-test-python: setup build ## pytest: the command from outside, foreign peers, the tree
+test-python: two-hosts setup build ## pytest: the command from outside, foreign peers, the tree
 	$(call step,Python tests)
 	$(venv)/bin/pytest
 
@@ -132,6 +132,11 @@ fmt: setup ## format Rust and Python
 clean: ## remove what make made here (not the tools in CHIASM_CACHE)
 	rm -rf $(target) $(venv) .pytest_cache .ruff_cache .mypy_cache
 	find tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Tests join two network namespaces, as hosts, by a wire.
+.PHONY: two-hosts
+two-hosts:
+	$(call need,ip,apt install iproute2)
 
 # Everything that building needs; the lints need two components of Rust more.
 .PHONY: rust

@@ -245,9 +245,11 @@ class Chiasm:
         allow: str | Iterable[str] = (),
         *arguments: str | Path,
         out: Path | None = None,
+        prefix: Sequence[str] = (),
     ) -> Running:
         """Starts to fetch."""
-        return self.watch(self.start(*self.fetch_arguments(params, allow, *arguments, out=out)))
+        given = self.fetch_arguments(params, allow, *arguments, out=out)
+        return self.watch(self.start(*given, prefix=prefix))
 
     def close(self) -> None:
         """Ends what still runs, politely, and checks that nothing is left."""
