@@ -86,6 +86,7 @@ fn instance() -> Instance {
             block_size_bytes: BLOCK_BYTES,
             planes,
             host: None,
+            region: None,
             verify: true,
             ack_timeout: limits::ACK_TIMEOUT,
             read_timeout: limits::READ_TIMEOUT,

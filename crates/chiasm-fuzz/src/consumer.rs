@@ -60,6 +60,7 @@ pub(crate) fn consumer(bytes: &[u8]) {
         block_size_bytes: BLOCK_BYTES,
         planes: PlaneList::from_iter([Plane::Shm, Plane::Tcp]),
         host: Some(HOST),
+        region: Some("chiasm-ours".into()),
         verify: true,
         ack_timeout: limits::ACK_TIMEOUT,
         read_timeout: limits::READ_TIMEOUT,
