@@ -49,6 +49,11 @@ build: rust ## build the chiasm command (release)
 	$(call step,build (release))
 	cargo build --release --locked
 
+.PHONY: wheel
+wheel: setup ## build the Python package (release) and install it into .venv
+	$(call step,wheel)
+	@scripts/build-wheel release
+
 .PHONY: demo
 demo: build ## move encoder outputs between processes of this machine and show the result
 	$(call step,demo)
@@ -66,6 +71,8 @@ test-fast: two-hosts setup check-tree fmt-check ## the inner loop: no clippy, no
 	cargo test --workspace --locked
 	$(call step,build (debug))
 	cargo build --locked
+	$(call step,wheel (debug))
+	@scripts/build-wheel dev
 	$(call step,Python tests that are not slow)
 	$(venv)/bin/pytest -m 'not slow'
 
@@ -75,7 +82,7 @@ test-rust: setup ## Rust tests, with those in the documentation
 	cargo test --workspace --locked
 
 .PHONY: test-python
-test-python: two-hosts setup build ## pytest: the command from outside, foreign peers, the tree
+test-python: two-hosts setup build wheel ## pytest: the command from outside, foreign peers, the tree
 	$(call step,Python tests)
 	$(venv)/bin/pytest
 
@@ -131,7 +138,7 @@ fmt: setup ## format Rust and Python
 .PHONY: clean
 clean: ## remove what make made here (not the tools in CHIASM_CACHE)
 	rm -rf $(target) $(venv) .pytest_cache .ruff_cache .mypy_cache
-	find tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	find tests scripts python -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Tests join two network namespaces, as hosts, by a wire.
 .PHONY: two-hosts

@@ -1,8 +1,8 @@
 """The native part of Chiasm: what an engine's scheduler (`Node`) and its workers (`Worker`) call.
 
 Every call is short and may come from any thread, unless it says otherwise. Where a call copies or
-waits, the GIL is released. No Python is called from a thread of Chiasm's; what it has to say waits in
-a queue for `drain_logs`.
+waits, the GIL is released. No Python is called from a thread of Chiasm's; what it has to say waits
+in a queue for `drain_logs`. In a forked child, nodes and workers of the parent do nothing.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ UNAVAILABLE: Final[int]
 """The request fails: hold it back until it has come out of `Node.take_unavailable_requests`."""
 
 METRICS: Final[dict[str, tuple[str, str | None, str]]]
-"""Every metric by name: its kind (`"counter"` or `"gauge"`), the name of its label if it has one, and
-what it counts. The keys of `Node.metrics`."""
+"""Every metric by name: its kind (`"counter"` or `"gauge"`), the name of its label if it has one,
+and what it counts. The keys of `Node.metrics`."""
 
 class ConfigError(ValueError):
     """The configuration cannot be used. The text has one line for each problem."""
@@ -170,6 +170,10 @@ class Node:
     def endpoint(self) -> str | None:
         """`host:port` as announced and as consumers allow it. None if this node does not serve."""
     @property
+    def absent_ranks(self) -> list[int]:
+        """Ranks of which no live worker is attached to the region. Workers are built first, so at
+        the start these are on another host, or have failed."""
+    @property
     def host(self) -> str | None: ...
     @property
     def port(self) -> int | None: ...
@@ -190,8 +194,12 @@ class Node:
 
         An item is (identifier, end, rows, width, local_input): `end` the index of the token after
         its last one, `rows` its number of embeddings, `width` the elements of each if that is
-        certain, `local_input` whether the engine can encode it itself. `params` is the request's
-        `ec_transfer_params` as it came, whatever that is.
+        certain (else any whole number of blocks will do), `local_input` whether the engine can
+        encode it itself. `params` is the request's `ec_transfer_params` as it came, whatever that
+        is.
+
+        Raises `TypeError` or `OverflowError` if `items` are not of this form, which is the caller's
+        own mistake.
 
         Called again with more items it adds those; what was announced first stands.
         """
@@ -199,8 +207,8 @@ class Node:
         """Identifiers that were announced and that the engine has to encode all the same. Once
         named, an item stays named."""
     def has_promised(self, identifier: str) -> bool:
-        """Whether the engine may count on loading this: it is in the region and pinned for a request
-        that was told `READY` or `FALLBACK`. What `has_cache_item` answers on a consumer."""
+        """Whether the engine may count on loading this: it is in the region and pinned for a
+        request that was told `READY` or `FALLBACK`. What `has_cache_item` answers on a consumer."""
     def has_entry(self, identifier: str) -> bool:
         """Whether the region holds this, or a save of it is under way. It may be evicted next."""
     def dispatch_save(
@@ -215,14 +223,14 @@ class Node:
     def dispatch_load(self, identifier: str) -> bytes | None:
         """The order for all ranks to load what was promised. None if it was not."""
     def discard(self, order: bytes) -> None:
-        """Gives up an order that no worker has got, nor ever will: room and pin are free at once."""
+        """Gives up an order that no worker has got, nor ever will: it is over at once."""
     def withdraw(self, order: bytes) -> None:
-        """Gives up a save that its worker may have begun: the identifier is free at once, the blocks
-        when the worker reports or is dead. Nothing happens to a load."""
+        """Gives up a save that its worker may have begun: the identifier is free at once, the
+        blocks when the worker reports or is dead. Nothing happens to a load."""
     def announce(self, identifier: str) -> dict[str, Any] | None:
         """`peer_host`, `peer_port`, `size_bytes` and `shape` of an entry, ready or not: what an
-        announcement has besides the engine's own fields. None if there is none, or if this node does
-        not serve."""
+        announcement has besides the engine's own fields. None if there is none, or if this node
+        does not serve."""
     def release(self, request_id: str, identifier: str) -> None:
         """The engine has its own copy of this item of the request."""
     def finish(self, request_id: str) -> None:
@@ -239,18 +247,28 @@ class Node:
     def metrics(self) -> dict[str, float]:
         """Every counter and gauge, by its name in `METRICS`; one with a label as `name/value`."""
     @property
+    def news(self) -> int:
+        """How much has happened that a waiting request could be interested in."""
+    def wait(self, seen: int, limit_s: float) -> None:
+        """Waits until `news` is more than `seen`, or the limit is over. Releases the GIL. For tests
+        and for engines that have nothing else to do; none has to."""
+    @property
     def is_stopped(self) -> bool:
         """Whether it was shut down, or has stopped because something inside it was broken. Then
-        nothing is read, saved or loaded, and requests are answered from local input or fail."""
+        nothing is read or saved, only what was promised is loaded, and requests are answered from
+        local input or fail."""
     def shutdown(self, limit_s: float = 0.0) -> None:
         """Lets peers finish what they were granted for up to `limit_s`, then stops and removes the
         region. Safe twice. Releases the GIL."""
+    def break_for_test(self) -> None:
+        """Breaks it as a bug would. FOR TESTS."""
 
 @final
 class Worker:
     """One worker rank: copies in, copies out, and says so.
 
-    Every order is reported exactly once, whether it worked or not; `save` and `load` do so themselves.
+    Every order is reported exactly once, whether it worked or not; `save` and `load` do so
+    themselves.
     """
 
     def __new__(cls, settings: Settings, model: Model, *, rank: int = 0) -> Worker:
@@ -269,13 +287,14 @@ class Worker:
     def region_bytes(self) -> int:
         """Bytes of all blocks."""
     def extents(self, order: Order) -> list[tuple[int, int]]:
-        """Where the order's bytes lie, in order: (offset from `region_address`, length), `nbytes` in
-        all. Raises `WorkerError` if that is outside the region."""
+        """Where the order's bytes lie, in order: (offset from `region_address`, length), `nbytes`
+        in all. Raises `WorkerError` if that is outside the region."""
     def save(self, order: Order, address: int, nbytes: int) -> None:
         """Copies `nbytes` bytes of host memory at `address` into the region and reports.
 
-        The memory must stay as it is until this returns. Releases the GIL. Raises `WorkerError`, and
-        reports the failure, if this is no save for this rank or has another length.
+        The memory must stay as it is until this returns. Releases the GIL. Raises `WorkerError` if
+        this is no save for this rank, and, after it has reported the failure, if it has another
+        length.
         """
     def load(self, order: Order, address: int, nbytes: int) -> None:
         """Copies the order's bytes to host memory at `address` and reports. As `save`."""

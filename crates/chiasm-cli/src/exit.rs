@@ -56,7 +56,9 @@ impl From<StartError> for Failure {
             StartError::Region(
                 error @ (RegionError::NoSpace { .. } | RegionError::Populate { .. }),
             ) => Self::work(anyhow::anyhow!("{error} (ec_cpu_bytes is --region here)")),
-            StartError::Region(_) | StartError::System(_) => Self::work(error),
+            StartError::Region(_) | StartError::NoPlane { .. } | StartError::System(_) => {
+                Self::work(error)
+            }
         }
     }
 }

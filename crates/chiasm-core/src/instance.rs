@@ -41,6 +41,8 @@ pub struct InstanceConfig {
     pub admission: AdmissionConfig,
     /// How long a worker may take to report a save: `save_timeout_s`.
     pub save_timeout: Duration,
+    /// How long the blocks of a dead worker's save rest: `quarantine_s`.
+    pub quarantine: Duration,
     /// Producers that it may read from.
     pub allowed: Allowlist,
     /// Makes grant tokens, jitter and the ids of dispatches.
@@ -74,7 +76,7 @@ impl Instance {
             producer: Producer::new(config.producer, seed()),
             consumer: Consumer::new(config.consumer),
             admission: Admission::new(config.admission, config.allowed, seed()),
-            dispatches: Dispatches::new(config.save_timeout, rng.next_u64()),
+            dispatches: Dispatches::new(config.save_timeout, config.quarantine, rng.next_u64()),
             allowlist_version: 0,
         }
     }

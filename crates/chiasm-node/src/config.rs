@@ -42,6 +42,8 @@ pub struct NodeConfig {
     /// Planes to read and serve with, in order of preference: shm, tcp. One that is not there is
     /// passed over with a warning.
     pub planes: PlaneList,
+    /// Planes without which the node does not start. None, by default.
+    pub required_planes: PlaneList,
     /// Whether content digests are computed and compared (`ec_verify`): on. Without them the lease
     /// alone says whether bytes count.
     pub verify: bool,
@@ -55,6 +57,9 @@ pub struct NodeConfig {
     pub read_timeout: Duration,
     /// How long a worker may take to report a save: 60 s (`save_timeout_s`).
     pub save_timeout: Duration,
+    /// How long the blocks of a save rest whose worker has died: 60 s (`quarantine_s`). A device that
+    /// still copies for it may write into them.
+    pub quarantine: Duration,
     /// How long one (request, `mm_hash`) may wait in all: 60 s (`wait_budget_s`).
     pub wait_budget: Duration,
     /// Whether to answer `chiasm status` over a socket beside the region. Off by default.
@@ -87,12 +92,14 @@ impl NodeConfig {
             advertise: None,
             allowed: Allowlist::default(),
             planes: PlaneList::from_iter([Plane::Shm, Plane::Tcp]),
+            required_planes: PlaneList::EMPTY,
             verify: true,
             lease: limits::UPSTREAM_LEASE,
             connect_timeout: LinkLimits::default().connect_timeout,
             ack_timeout: limits::ACK_TIMEOUT,
             read_timeout: limits::READ_TIMEOUT,
             save_timeout: dispatch::SAVE_TIMEOUT,
+            quarantine: dispatch::QUARANTINE,
             wait_budget: admission::limits::WAIT_BUDGET,
             status: false,
             producer_limits: None,

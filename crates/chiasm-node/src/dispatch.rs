@@ -54,6 +54,12 @@ impl Node {
         self.shared.notify();
     }
 
+    /// Whether a live process is this rank.
+    #[must_use]
+    pub fn has_worker(&self, rank: Rank) -> bool {
+        self.shared.workers.has_worker(&self.shared.region, rank)
+    }
+
     /// Orders that are out: what `has_pending_push_work` is about.
     #[must_use]
     pub fn outstanding(&self) -> Outstanding {

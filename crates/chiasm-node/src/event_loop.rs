@@ -77,6 +77,7 @@ impl EventLoop {
             self.outbound.copy(&self.shared);
             self.settle();
         }
+        self.write_journal();
         Ok(())
     }
 
@@ -130,6 +131,14 @@ impl EventLoop {
             }
         }
         self.outbound.take_resolved(now, &self.shared, &self.poller);
+        self.write_journal();
+        if due {
+            self.shared.notify();
+        }
+    }
+
+    /// Says what has happened.
+    fn write_journal(&mut self) {
         let events: Vec<Event> = {
             let mut core = self.shared.core();
             std::iter::from_fn(|| core.poll_event()).collect()
@@ -141,9 +150,6 @@ impl EventLoop {
             let event = self.shared.core().poll_dispatch_event();
             let Some(event) = event else { break };
             journal::log_dispatch(&event);
-        }
-        if due {
-            self.shared.notify();
         }
     }
 

@@ -13,6 +13,7 @@ mod journal;
 mod limits;
 mod named_socket;
 mod node;
+mod operator_config;
 mod outbound;
 pub mod planes;
 mod poller;

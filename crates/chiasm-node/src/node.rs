@@ -18,7 +18,7 @@ use chiasm_core::entry::EntryMeta;
 use chiasm_core::instance::{Instance, InstanceConfig};
 use chiasm_core::limits;
 use chiasm_core::mm_hash::MmHash;
-use chiasm_core::plane::PlaneList;
+use chiasm_core::plane::{Plane, PlaneList};
 use chiasm_core::producer::{ProducerConfig, ProducerCounters, ProducerLimits, SharedRegion};
 use chiasm_region::{Region, RegionOptions, reclaim_stale};
 
@@ -61,6 +61,14 @@ pub enum StartError {
     /// The region could not be made.
     #[error(transparent)]
     Region(#[from] chiasm_region::RegionError),
+    /// A plane that the operator requires cannot be used here.
+    #[error("the {plane} plane is required (ec_planes) and cannot be used: {why}")]
+    NoPlane {
+        /// The plane.
+        plane: Plane,
+        /// Why it cannot be used.
+        why: String,
+    },
     /// The system gave no thread, no epoll or no randomness.
     #[error("cannot start the node's thread: {0}")]
     System(#[from] std::io::Error),
@@ -111,6 +119,9 @@ impl Node {
         let dir = region.path().parent().unwrap_or(&config.region_dir).to_owned();
         let asked = config.fault.map_or(config.planes, |fault| fault.planes(config.planes));
         let (planes, host) = planes::usable(asked, &dir);
+        if let Some(plane) = config.required_planes.iter().find(|plane| !planes.contains(*plane)) {
+            return Err(StartError::NoPlane { plane, why: planes::why(plane, &dir) });
+        }
         let name = region.path().file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let shm = host.map(|host| SharedRegion { host, name: name.to_owned() });
         let instance = Instance::new(instance_config(config, blocks, &ids, planes, shm));
@@ -200,6 +211,29 @@ impl Node {
         let core = self.shared.core();
         let (_, entry) = core.cache().find(hash)?;
         RemoteAnnouncement::of_entry(source, entry.meta(), self.block_size_bytes)
+    }
+
+    /// Whether the region has an entry of this hash, ready or not.
+    #[must_use]
+    pub fn has_entry(&self, hash: &str) -> bool {
+        self.shared.core().cache().find(hash).is_some()
+    }
+
+    /// Whether the engine may load this hash; see [`Admission::promised`].
+    ///
+    /// [`Admission::promised`]: chiasm_core::admission::Admission::promised
+    #[must_use]
+    pub fn has_promised(&self, hash: &str) -> bool {
+        self.shared.core().promised(hash).is_some()
+    }
+
+    /// Items of the request that were announced and that the engine has to encode; see
+    /// [`Admission::fell_back`].
+    ///
+    /// [`Admission::fell_back`]: chiasm_core::admission::Admission::fell_back
+    #[must_use]
+    pub fn fell_back(&self, id: &str) -> Vec<MmHash> {
+        self.shared.core().admission().fell_back(id).cloned().collect()
     }
 
     /// Makes a request known with its items; see [`Admission::track`].
@@ -403,6 +437,7 @@ fn instance_config(
             ..AdmissionConfig::default()
         },
         save_timeout: config.save_timeout,
+        quarantine: config.quarantine,
         allowed: config.allowed.clone(),
         seed: ids.seed,
     }

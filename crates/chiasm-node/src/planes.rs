@@ -92,6 +92,12 @@ pub(crate) fn host_hint(dir: &Path) -> Result<HostHint, String> {
     Ok(HostHint::of(boot_id.trim(), (stat.st_dev, stat.st_ino), user))
 }
 
+/// Why a node whose region would be in `dir` uses this plane, or does not.
+pub(crate) fn why(plane: Plane, dir: &Path) -> String {
+    let report = report(dir).into_iter().find(|report| report.plane == plane);
+    report.map(|report| report.why).unwrap_or_default()
+}
+
 /// Those of the planes asked for that there are, with this node's hint if shm is one of them.
 pub(crate) fn usable(asked: PlaneList, dir: &Path) -> (PlaneList, Option<HostHint>) {
     let mut planes = asked;

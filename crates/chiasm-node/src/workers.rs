@@ -115,6 +115,11 @@ impl Workers {
         result
     }
 
+    /// Whether a live process is this rank.
+    pub(crate) fn has_worker(&self, region: &Region, rank: Rank) -> bool {
+        matches!(self.state().completions.worker(region, rank), WorkerLife::Alive(_))
+    }
+
     /// Records of the rings that were no reports.
     pub(crate) fn garbage(&self) -> u64 {
         self.state().completions.garbage()

@@ -190,6 +190,33 @@ impl Region {
         (self.header.creator_user, self.header.creator_process)
     }
 
+    /// Address of the first block in this process, on a page boundary: for those who have to name the
+    /// memory to a device. Valid for as long as this value lives.
+    #[must_use]
+    pub fn blocks_address(&self) -> usize {
+        self.bytes().pointer(self.first_block(), 0) as usize
+    }
+
+    /// Bytes of all blocks.
+    #[must_use]
+    pub fn blocks_bytes(&self) -> u64 {
+        u64::from(self.blocks()) * self.block_size_bytes()
+    }
+
+    /// Where the first `len` bytes of the entry laid over `extents` lie: (offset from the first block,
+    /// bytes), in the entry's order.
+    pub fn ranges(&self, extents: &[Extent], len: u64) -> Result<Vec<(u64, u64)>, RangeError> {
+        let first = self.first_block();
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let pieces = self.pieces(extents, 0, len)?;
+        Ok(pieces.map(|piece| ((piece.at - first) as u64, piece.len as u64)).collect())
+    }
+
+    fn first_block(&self) -> usize {
+        usize::try_from(self.header.geometry.header_bytes())
+            .expect("a geometry fits the address space")
+    }
+
     /// Copy `bytes` into the entry laid over `extents`, from byte `offset` of the entry on. Nothing
     /// is copied if it does not fit.
     pub fn copy_in(&self, extents: &[Extent], offset: u64, bytes: &[u8]) -> Result<(), RangeError> {

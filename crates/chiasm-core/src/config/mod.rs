@@ -84,7 +84,7 @@ pub struct Config {
     pub lease: Setting<Duration>,
     /// `read_timeout_s`: how long one read may take.
     pub read_timeout: Setting<Duration>,
-    /// `quarantine_s`: how long blocks rest after a lost read or save. Not less than
+    /// `quarantine_s`: how long the blocks of a save rest whose worker has died. Not less than
     /// [`Config::read_timeout`].
     pub quarantine: Setting<Duration>,
     /// `wait_budget_s`: how long one item of one request may wait in all.

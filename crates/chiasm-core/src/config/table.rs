@@ -49,8 +49,9 @@ pub const KEYS: &[Key] = &[
     ),
     extra("read_timeout_s", Kind::Seconds, "10").or("20").meaning("How long one read may take."),
     extra("quarantine_s", Kind::Seconds, "120").or("60").meaning(
-        "How long blocks rest that a lost read or save may still write into. Must not be less than \
-         `read_timeout_s`.",
+        "How long the blocks of a save rest whose worker has died: its device may still write into \
+         them. What a lost read may still write into rests until that is certain not to happen. Must \
+         not be less than `read_timeout_s`.",
     ),
     extra("wait_budget_s", Kind::Seconds, "20").or("60").meaning(
         "How long one item of one request may wait in all, retries included; then it is encoded \

@@ -32,9 +32,9 @@ pub const MAX_DISPATCHES: usize = 4096;
 /// How long a save may stay unreported: `save_timeout_s`.
 pub const SAVE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long the blocks of a dead worker's save stay in quarantine. Its own writes end before its lock
-/// is given back; a device that still copies for it is stopped by its driver a little later.
-pub const DEAD_WORKER_GRACE: Duration = Duration::from_secs(5);
+/// How long the blocks of a dead worker's save stay in quarantine: `quarantine_s`. Its own writes end
+/// before its lock is given back; a device that still copies for it is stopped by its driver later.
+pub const QUARANTINE: Duration = Duration::from_mins(1);
 
 /// Events that wait for a reader; the oldest go first.
 const MAX_EVENTS: usize = 256;
@@ -129,6 +129,7 @@ enum State {
 #[derive(Debug)]
 pub struct Dispatches {
     save_timeout: Duration,
+    quarantine: Duration,
     next_id: u64,
     out: BTreeMap<DispatchId, Dispatch>,
     timers: BTreeSet<(Nanos, DispatchId)>,
@@ -140,9 +141,10 @@ pub struct Dispatches {
 impl Dispatches {
     /// An empty table. `first_id` is where this life's ids begin: random.
     #[must_use]
-    pub fn new(save_timeout: Duration, first_id: u64) -> Self {
+    pub fn new(save_timeout: Duration, quarantine: Duration, first_id: u64) -> Self {
         Self {
             save_timeout,
+            quarantine,
             // Room to count up without ever wrapping.
             next_id: first_id >> 1,
             out: BTreeMap::new(),
@@ -229,10 +231,10 @@ impl Dispatches {
         for id in ids {
             match self.out.get(&id).map(|dispatch| (dispatch.state, dispatch.due)) {
                 Some((State::Saving(of), _)) if of == rank => {
-                    lost.extend(self.lose(id, now.after(DEAD_WORKER_GRACE), cache));
+                    lost.extend(self.lose(id, now.after(self.quarantine), cache));
                 }
                 Some((State::Lost(of), Nanos::NEVER)) if of == rank => {
-                    self.set_due(id, now.after(DEAD_WORKER_GRACE));
+                    self.set_due(id, now.after(self.quarantine));
                 }
                 Some((State::Loading(ranks), _)) if ranks.has(rank) => {
                     loads += 1;

@@ -14,7 +14,7 @@ use chiasm_core::consumer::{
     ConsumerAction, ConsumerConfig, FailureReason, ReadEnd, ReadOrder, TransferId,
 };
 use chiasm_core::digest::Digest;
-use chiasm_core::dispatch::SAVE_TIMEOUT;
+use chiasm_core::dispatch::{QUARANTINE, SAVE_TIMEOUT};
 use chiasm_core::dtype::Dtype;
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::entry::EntryMeta;
@@ -112,6 +112,7 @@ pub(crate) fn instance_for_test(blocks: u32, lease: Duration) -> Instance {
         },
         admission: AdmissionConfig::default(),
         save_timeout: SAVE_TIMEOUT,
+        quarantine: QUARANTINE,
         allowed: Allowlist::parse([SOURCE]).expect("an endpoint"),
         seed: [3; 32],
     })

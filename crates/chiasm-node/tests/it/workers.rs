@@ -135,7 +135,9 @@ fn nothing_is_dispatched_to_a_rank_that_is_not_there() {
 #[test]
 fn a_worker_that_is_killed_at_any_stage_leaves_the_books_right() {
     let dir = tempfile::tempdir().unwrap();
-    let node = node_for_test(dir.path());
+    let mut config = config(dir.path(), NAME);
+    config.quarantine = Duration::from_secs(5);
+    let node = Node::start(&config).unwrap();
     let stages = [Some("take"), Some("half"), Some("copy"), Some("save"), None];
     let mut orders = Vec::new();
     for (number, stage) in (0..).zip(stages) {

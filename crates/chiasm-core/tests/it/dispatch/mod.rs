@@ -14,6 +14,7 @@ use chiasm_core::mm_hash::MmHash;
 use chiasm_core::time::Nanos;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
+pub(crate) const QUARANTINE: Duration = Duration::from_secs(5);
 
 pub(crate) fn at(seconds: u64) -> Nanos {
     Nanos::ZERO.after(Duration::from_secs(seconds))
@@ -41,7 +42,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new() -> Self {
         let cache = Cache::new(100, EvictionPolicy::Fifo);
-        Self { cache, table: Dispatches::new(TIMEOUT, 1 << 40) }
+        Self { cache, table: Dispatches::new(TIMEOUT, QUARANTINE, 1 << 40) }
     }
 
     pub(crate) fn save(&mut self, now: u64, hash: &str, by: u16) -> Order {
