@@ -11,7 +11,7 @@ use chiasm_core::announcement::{Announcement, Expectation, RemoteAnnouncement};
 use chiasm_core::cache::EntryKey;
 use chiasm_core::consumer::{ConsumerAction, ConsumerConfig, FailureReason, ReadEnd, ReadOrder};
 use chiasm_core::digest::Digest;
-use chiasm_core::dispatch::{Order, Outcome, Rank, RankSet, Report, SAVE_TIMEOUT};
+use chiasm_core::dispatch::{Order, Outcome, QUARANTINE, Rank, RankSet, Report, SAVE_TIMEOUT};
 use chiasm_core::dtype::Dtype;
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::entry::EntryMeta;
@@ -94,6 +94,7 @@ fn instance() -> Instance {
         },
         admission: AdmissionConfig::default(),
         save_timeout: SAVE_TIMEOUT,
+        quarantine: QUARANTINE,
         // The third is never approved.
         allowed: Allowlist::parse(SOURCES[..2].iter().copied()).expect("endpoints"),
         seed: [3; 32],
