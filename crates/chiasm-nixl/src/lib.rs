@@ -45,5 +45,5 @@ pub use limits::{
 pub use metadata::{AgentMetadata, MetadataError};
 pub use piece::{Piece, PieceError, Span, pieces};
 pub use process::{HelperProcess, SendError, StartError};
-pub use settings::{Backend, Settings};
+pub use settings::Settings;
 pub use setup::Role;

@@ -2,37 +2,9 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-
-/// Which of NIXL's backends moves the bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Backend {
-    /// UCX: RDMA (InfiniBand, RoCE), else shared memory and tcp. What upstream uses.
-    #[default]
-    Ucx,
-    /// libfabric: Elastic Fabric Adapters.
-    Libfabric,
-}
-
-impl Backend {
-    /// Every name, for messages that say what is allowed.
-    pub const NAMES: &str = "UCX, LIBFABRIC";
-
-    /// NIXL's name of the plug-in.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ucx => "UCX",
-            Self::Libfabric => "LIBFABRIC",
-        }
-    }
-
-    /// The backend with this name, in whatever case.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Ucx, Self::Libfabric].into_iter().find(|it| it.name().eq_ignore_ascii_case(name))
-    }
-}
+use chiasm_core::config::{NixlBackend, NixlConfig};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Where NIXL is and how it is to be used. The default finds it by itself and leaves the interfaces to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,12 +15,37 @@ pub struct Settings {
     /// Python runs, `VIRTUAL_ENV` where one is active.
     pub python_prefixes: Vec<PathBuf>,
     /// The backend.
-    pub backend: Backend,
+    #[serde(serialize_with = "as_name", deserialize_with = "from_name")]
+    pub backend: NixlBackend,
     /// Interfaces that UCX may use, as its `UCX_NET_DEVICES` (`mlx5_0:1,eth0`). By default all of them,
     /// and it listens on each.
     pub interfaces: Option<String>,
     /// First and last tcp port that UCX may listen on. By default any.
     pub ports: Option<(u16, u16)>,
+}
+
+impl From<&NixlConfig> for Settings {
+    /// What an operator has set. `python_prefixes` is for the caller to fill: the configuration does not
+    /// know which Python runs.
+    fn from(config: &NixlConfig) -> Self {
+        Self {
+            library: config.library.value.as_deref().map(PathBuf::from),
+            python_prefixes: Vec::new(),
+            backend: config.backend.value,
+            interfaces: config.interfaces.value.as_ref().map(ToString::to_string),
+            ports: config.ports.value.map(|ports| (ports.first(), ports.last())),
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn as_name<S: Serializer>(backend: &NixlBackend, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(backend.name())
+}
+
+fn from_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NixlBackend, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    NixlBackend::from_name(&name).ok_or_else(|| D::Error::custom("no backend of NIXL's"))
 }
 
 impl Settings {

@@ -127,7 +127,7 @@ class Helper(Lines):
         usual = {
             "library": None,
             "python_prefixes": [str(environment())],
-            "backend": "Ucx",
+            "backend": "UCX",
             "interfaces": None,
             "ports": None,
         }

@@ -96,7 +96,7 @@ def test_without_nixl_there_is_a_reason(helper: Start, tmp_path: Path, role: str
 
 
 def test_a_backend_that_is_not_there_is_named(helper: Start) -> None:
-    running = helper("probe", 8, backend="Libfabric")
+    running = helper("probe", 8, backend="LIBFABRIC")
     reason = running.event("Refused")["reason"]
     assert "LIBFABRIC" in reason
     assert running.event("Ended")["code"] == 1

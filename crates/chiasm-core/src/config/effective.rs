@@ -39,6 +39,12 @@ impl Config {
                 let names: Vec<_> = planes.iter().map(|plane| plane.to_string()).collect();
                 (names.clone().into(), names.join(", "))
             }),
+            optional("ec_nixl_library", &self.nixl.library, "looked for"),
+            row("ec_nixl_backend", &self.nixl.backend, |backend| {
+                (backend.name().into(), backend.to_string())
+            }),
+            optional("ec_nixl_interfaces", &self.nixl.interfaces, "all of them"),
+            optional("ec_nixl_ports", &self.nixl.ports, "any"),
         ];
         if let Some(channel) = &self.side_channel {
             rows.push(optional(

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::limits::{LONGEST, MAX_ENGINE_ID_BYTES, SHORTEST};
+use super::nixl::NixlBackend;
 use super::role::Role;
 use crate::plane::Plane;
 
@@ -81,6 +82,14 @@ pub enum Kind {
     Peers,
     /// [`PlaneChoices`](super::PlaneChoices).
     Planes,
+    /// An absolute path.
+    Path,
+    /// A [`NixlBackend`].
+    NixlBackend,
+    /// [`Interfaces`](super::Interfaces).
+    Interfaces,
+    /// A [`PortRange`](super::PortRange).
+    PortRange,
     /// An address or a name of a host, no wildcard.
     Host,
     /// A port, or 0.
@@ -134,6 +143,13 @@ impl Key {
                  name it must be available",
                 Plane::NAMES
             ),
+            Kind::Path => "an absolute path".into(),
+            Kind::NixlBackend => NixlBackend::ALL.map(NixlBackend::name).join(", "),
+            Kind::Interfaces => {
+                "a list of at least one name of an interface, as UCX has them (`ucx_info -d`)"
+                    .into()
+            }
+            Kind::PortRange => "\"first-last\", both from 1 to 65535".into(),
             Kind::Host => {
                 "an address or a name of this host that peers can reach, without a port; no \
                  wildcard"

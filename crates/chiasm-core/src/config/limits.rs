@@ -16,6 +16,15 @@ pub const SHORTEST: Duration = Duration::from_millis(10);
 /// instants stays far from its end.
 pub const LONGEST: Duration = Duration::from_hours(24);
 
+/// Most interfaces that can be named: twice as many as the largest machines have.
+pub const MAX_INTERFACES: usize = 32;
+
+/// Longest name of an interface in bytes: Linux has 15, RDMA devices 63, with a port behind it.
+pub const MAX_INTERFACE_BYTES: usize = 70;
+
+/// Longest path that can be set, in bytes: the system's limit.
+pub const MAX_PATH_BYTES: usize = 4095;
+
 /// Problems that are kept, and warnings likewise; the rest are counted. More than a person reads,
 /// and few enough that a hostile file costs no memory.
 pub const MAX_FINDINGS: usize = 256;

@@ -13,6 +13,7 @@ mod findings;
 mod key;
 pub mod limits;
 mod nearest;
+mod nixl;
 mod planes;
 mod problem;
 mod reader;
@@ -33,6 +34,7 @@ pub use self::effective::Effective;
 pub use self::engine_id::EngineId;
 pub use self::findings::Findings;
 pub use self::key::{Alias, Fallback, Key, Kind, Place};
+pub use self::nixl::{Interfaces, NixlBackend, NixlConfig, PortRange};
 pub use self::planes::{PlaneChoice, PlaneChoices};
 pub use self::problem::{Problem, Reason};
 use self::reader::Reader;
@@ -72,6 +74,8 @@ pub struct Config {
     pub allowed_peers: Setting<Allowlist>,
     /// `ec_planes`: ways of moving bytes, the preferred one first.
     pub planes: Setting<PlaneChoices>,
+    /// `ec_nixl_*`: how the nixl plane is to be used, where it is.
+    pub nixl: NixlConfig,
     /// Where to serve; `None` where this instance serves nobody.
     pub side_channel: Option<SideChannel>,
     /// `ec_advertise_host`: the host to announce; `None`: the one that is bound.
@@ -139,6 +143,10 @@ impl Config {
         let remote = reader.take(key("ec_remote"), value::switch);
         let allowed_peers = reader.take(key("ec_allowed_peers"), value::peers);
         let planes = reader.take(key("ec_planes"), value::planes);
+        let nixl_library = reader.take_optional(key("ec_nixl_library"), value::path);
+        let nixl_backend = reader.take(key("ec_nixl_backend"), value::nixl_backend);
+        let nixl_interfaces = reader.take_optional(key("ec_nixl_interfaces"), value::interfaces);
+        let nixl_ports = reader.take_optional(key("ec_nixl_ports"), value::port_range);
         let advertise_host = reader.take_optional(key("ec_advertise_host"), value::host);
         let verify = reader.take(key("ec_verify"), value::switch);
         let mut seconds = |name| reader.take(key(name), value::seconds);
@@ -167,6 +175,12 @@ impl Config {
             remote: remote?,
             allowed_peers: allowed_peers?,
             planes: planes?,
+            nixl: NixlConfig {
+                library: nixl_library?,
+                backend: nixl_backend?,
+                interfaces: nixl_interfaces?,
+                ports: nixl_ports?,
+            },
             side_channel: side_channel?,
             advertise_host: advertise_host?,
             verify: verify?,

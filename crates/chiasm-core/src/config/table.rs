@@ -40,6 +40,24 @@ pub const KEYS: &[Key] = &[
         "Whether the bytes of a read are checked against the digest that the producer took. It \
          finds accidents, not attacks.",
     ),
+    extra("ec_nixl_library", Kind::Path, "\"/opt/nvidia/nvda_nixl/lib64\"")
+        .described("looked for")
+        .meaning(
+            "`libnixl_capi.so`, or the directory that has it. Looked for on the loader's path, below \
+             `/opt/nvidia/nvda_nixl`, and in the `nixl` package of the Python that runs.",
+        ),
+    extra("ec_nixl_backend", Kind::NixlBackend, "\"LIBFABRIC\"")
+        .or("\"UCX\"")
+        .meaning("NIXL's backend. vLLM's own connector has `UCX` only."),
+    extra("ec_nixl_interfaces", Kind::Interfaces, "[\"mlx5_0:1\", \"eth0\"]")
+        .described("all of them")
+        .meaning(
+            "Interfaces that UCX may use. It listens on every one of them, on ports of its own, and \
+             connects to addresses that approved producers name: `ec_allowed_peers` has no say there.",
+        ),
+    extra("ec_nixl_ports", Kind::PortRange, "\"42000-42100\"")
+        .described("any")
+        .meaning("tcp ports that UCX may listen on, for a firewall."),
     extra("consumer_ack_timeout_s", Kind::Seconds, "10")
         .or("30")
         .meaning("How long one attempt waits for the producer's answer."),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::engine_id::EngineId;
-use super::limits::{LONGEST, MAX_REGION_BYTES, SHORTEST};
+use super::limits::{LONGEST, MAX_INTERFACES, MAX_PATH_BYTES, MAX_REGION_BYTES, SHORTEST};
+use super::nixl::{Interfaces, NixlBackend, PortRange, is_interface};
 use super::planes::{PlaneChoice, PlaneChoices};
 use super::problem::{Fault, Reason};
 use super::role::Role;
@@ -100,6 +101,40 @@ pub(super) fn planes(value: &Value) -> Parsed<PlaneChoices> {
     }
     faults.sort_by_key(|fault| fault.entry);
     if faults.is_empty() { Ok(PlaneChoices(choices)) } else { Err(faults) }
+}
+
+pub(super) fn path(value: &Value) -> Parsed<Box<str>> {
+    let path = text(value)?;
+    let absolute = path.starts_with('/') && path.len() <= MAX_PATH_BYTES && !path.contains('\0');
+    absolute.then(|| path.into()).ok_or_else(|| wrong(value))
+}
+
+pub(super) fn nixl_backend(value: &Value) -> Parsed<NixlBackend> {
+    NixlBackend::from_name(text(value)?).ok_or_else(|| wrong(value))
+}
+
+pub(super) fn interfaces(value: &Value) -> Parsed<Interfaces> {
+    let entries = list(value)?;
+    if entries.len() > MAX_INTERFACES {
+        return Err(wrong(value));
+    }
+    let (texts, mut faults) = texts(entries);
+    let bad = texts.iter().filter(|(_, name)| !is_interface(name));
+    faults.extend(bad.map(|(position, name)| Fault {
+        entry: Some(*position),
+        given: Some(Excerpt::of(name)),
+        reason: Reason::Value,
+    }));
+    faults.sort_by_key(|fault| fault.entry);
+    if faults.is_empty() {
+        Interfaces::new(texts.into_iter().map(|(_, name)| name)).ok_or_else(|| wrong(value))
+    } else {
+        Err(faults)
+    }
+}
+
+pub(super) fn port_range(value: &Value) -> Parsed<PortRange> {
+    PortRange::from_text(text(value)?).ok_or_else(|| wrong(value))
 }
 
 pub(super) fn host(value: &Value) -> Parsed<Host> {

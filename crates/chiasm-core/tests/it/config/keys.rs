@@ -49,7 +49,7 @@ fn every_documented_default_says_what_holds_without_the_key() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 12);
+    assert_eq!(seen, 13);
 }
 
 fn effective(config: &Config) -> Vec<(&'static str, Value)> {

@@ -3,6 +3,7 @@
 mod hostile;
 mod keys;
 mod names;
+mod nixl;
 mod page;
 mod places;
 mod side_channel;
