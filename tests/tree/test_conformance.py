@@ -1,18 +1,15 @@
 """The page on conformance leaves no line of upstream's contract out and names tests that exist."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.tree.pages import ROOT, is_a_test, named_in
+
 PAGE = ROOT / "docs" / "conformance.md"
 
 # Lines of upstream's contract by section. A line may be answered anew, never dropped.
 LINES = dict(enumerate([5, 25, 12, 10, 13, 11, 10, 21, 14, 10, 4, 4, 5, 10, 1, 15, 3, 3, 2, 2]))
-
-# Short for the integration tests of one crate.
-CRATES = {name: f"crates/chiasm-{name}/tests/it" for name in ("core", "region", "zmtp", "node")}
 
 ANSWERS = ("**Same.**", "**Same**", "**Same:**", "**Different.**", "**Not yet:**")
 
@@ -27,27 +24,6 @@ def lines_of(page: str) -> dict[tuple[int, int], str]:
         assert key not in found, f"{section}.{number} stands there twice"
         found[key] = " ".join(text.split())
     return found
-
-
-def named_in(text: str) -> list[str]:
-    return re.findall(r"`([^`\s]+\.(?:rs|py)::[^`\s]+)`", text)
-
-
-def is_a_test(file: str, function: str) -> bool:
-    """Whether the file has that function and it is run as a test."""
-    crate, _, rest = file.partition("/")
-    path = ROOT / (f"{CRATES[crate]}/{rest}" if crate in CRATES else file)
-    if not path.is_file():
-        return False
-    source = path.read_text()
-    if path.suffix == ".py":
-        return bool(re.search(rf"^def {function}\(", source, re.MULTILINE))
-    head = re.search(rf"^ *fn {function}\(", source, re.MULTILINE)
-    if head is None:
-        return False
-    # Back to the end of whatever stands before: in between are its attributes.
-    attributes = re.split(r"^ *\}$", source[: head.start()], flags=re.MULTILINE)[-1]
-    return bool(re.search(r"#\[(test|rstest)\]", attributes))
 
 
 @pytest.fixture(scope="module")
