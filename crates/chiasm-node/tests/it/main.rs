@@ -11,5 +11,6 @@ mod hostile;
 mod puppet;
 mod shm;
 mod status;
+mod stress;
 mod transfer;
 mod workers;

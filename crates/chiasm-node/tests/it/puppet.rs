@@ -52,8 +52,13 @@ impl Puppet {
 
     /// Does one step; what it says when it is done.
     pub(crate) fn does(&mut self, step: &str, order: &Order) -> String {
-        self.told(&format!("{step} {}", hex(order)));
+        self.begins(step, order);
         self.hear()
+    }
+
+    /// Begins a step, whose end is to be [heard](Self::hear).
+    pub(crate) fn begins(&mut self, step: &str, order: &Order) {
+        self.told(&format!("{step} {}", hex(order)));
     }
 
     pub(crate) fn told(&mut self, line: &str) {
