@@ -62,7 +62,7 @@ demo: build ## move encoder outputs between processes of this machine and show t
 ##@ Check
 
 .PHONY: test
-test: lint deny test-rust test-python test-nixl ## everything that a CPU can run; what CI runs
+test: lint deny test-rust test-python test-nixl test-vllm ## everything that a CPU can run; what CI runs
 
 .PHONY: test-fast
 test-fast: export CHIASM_BIN := $(target)/debug/chiasm
@@ -91,6 +91,11 @@ test-nixl: setup vllm ## the NIXL helper processes against foreign NIXL agents
 	$(call step,NIXL helper processes)
 	cargo build --locked --package chiasm-nixl --example drive
 	CHIASM_NIXL_DRIVE=$(target)/debug/examples/drive $(venv)/bin/pytest tests/interop/nixl
+
+.PHONY: test-vllm
+test-vllm: setup vllm wheel ## the plug-in against vLLM's own classes, without a model
+	$(call step,the plug-in and vLLM's classes)
+	"$$(scripts/setup-vllm --path)/bin/python" scripts/pytest_vllm.py tests/vllm
 
 .PHONY: lint
 lint: setup check-tree fmt-check clippy doc lint-python ## everything that only reads the code

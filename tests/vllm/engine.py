@@ -5,7 +5,6 @@ Only the forward pass is missing. Where a real engine would end in an assertion,
 is raised.
 """
 
-import os
 import pickle
 import time
 from collections.abc import Callable, Iterator
@@ -38,12 +37,15 @@ LONG_S = 60.0
 """Far above what anything here needs: it turns a hang into a failure."""
 
 
-def until(happened: Callable[[], bool], what: str) -> None:
-    """Returns when it has happened."""
+def until(happened: Callable[[], bool], what: str, node: Any) -> None:
+    """Returns when it has happened; looks whenever this node has news."""
     end = time.monotonic() + LONG_S
-    while not happened():
+    while True:
+        seen = node.news
+        if happened():
+            return
         assert time.monotonic() < end, f"waited in vain until {what}"
-        os.sched_yield()
+        node.wait(seen, 0.1)
 
 
 class EngineDiedError(AssertionError):
@@ -210,6 +212,8 @@ class Engine:
             if self.worker is not None:
                 self.worker.shutdown()
             raise
+        # Kept, for tests that take it away from the connector.
+        self._node = self.connector.scheduler_side._node
         self.encoder_cache: dict[str, torch.Tensor] = {}
         self.encoded: list[str] = []
         self.steps = 0
@@ -224,7 +228,7 @@ class Engine:
 
     @property
     def node(self) -> Any:
-        return self.connector.scheduler_side._node
+        return self._node
 
     def add(self, *requests: Request) -> None:
         self.scheduler.waiting_now.extend(requests)
@@ -248,12 +252,12 @@ class Engine:
             self.step()
             return ids <= self.finished.keys() | self.failed
 
-        until(ended, f"{ids} ended")
+        until(ended, f"{ids} ended", self.node)
         return self.finished
 
     def settle(self) -> None:
         """Until workers have reported everything that is out."""
-        until(lambda: self.node.outstanding == 0, "nothing is out")
+        until(lambda: self.node.outstanding == 0, "nothing is out", self.node)
 
     def _run_worker(self, output: SchedulerOutput, scheduled: list[Request]) -> None:
         worker = self.worker

@@ -1,5 +1,4 @@
-"""A worker of one tensor parallel rank in a process of its own: `python -m tests.vllm.rank RANK
-CONFIG`.
+"""A worker of one tensor parallel rank in a process of its own; its arguments: rank, configuration.
 
 Reads pickled commands from standard input, one per line in hex, and answers in the same way.
 """
@@ -39,7 +38,3 @@ def main() -> None:
 
 def answer(what: Any) -> None:
     print(pickle.dumps(what).hex(), flush=True)
-
-
-if __name__ == "__main__":
-    main()

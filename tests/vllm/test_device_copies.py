@@ -164,7 +164,7 @@ def test_shutdown_waits_for_what_is_under_way(engine: Engine, device: HostDevice
     device.copies_end.set()
     ending.join(60)
     assert not ending.is_alive()
-    until(lambda: engine.node.outstanding == 0, "the last report was taken")
+    until(lambda: engine.node.outstanding == 0, "the last report was taken", engine.node)
     assert engine.node.has_entry("cat")
 
 

@@ -18,11 +18,14 @@ from tests.vllm.engine import (
     vllm_config,
 )
 
+# Another process finds modules where this one does.
+START = f"import sys; sys.path[:] = {sys.path!r}; from tests.vllm.rank import main; main()"
+
 
 class Rank:
     def __init__(self, rank: int, said: dict[str, Any]) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.vllm.rank", str(rank), pickle.dumps(said).hex()],
+            [sys.executable, "-c", START, str(rank), pickle.dumps(said).hex()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -72,7 +75,7 @@ def test_one_rank_saves_and_both_load_and_each_releases(
     ranks[1].step(metadata, [("cat", 4)])
     assert node.outstanding == 1, "rank 1 saves nothing"
     ranks[0].step(metadata, [("cat", 4)])
-    until(lambda: node.outstanding == 0, "rank 0 has saved")
+    until(lambda: node.outstanding == 0, "rank 0 has saved", node)
 
     scheduler.encoder_cache_manager.reset()
     scheduler.ec_connector.request_finished(request("a", [image("cat")]))
@@ -85,7 +88,7 @@ def test_one_rank_saves_and_both_load_and_each_releases(
     # Its report is in; the other rank still needs the bytes.
     assert node.outstanding == 1
     assert ranks[1].step(metadata) == {"cat": right}
-    until(lambda: node.outstanding == 0, "both have loaded")
+    until(lambda: node.outstanding == 0, "both have loaded", node)
 
 
 def test_a_second_process_of_a_rank_is_refused(

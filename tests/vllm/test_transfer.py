@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.vllm.engine import Engine, encoded, image, in_a_row, request
+from tests.vllm.engine import Engine, encoded, image, in_a_row, request, until
 
 Pair = Callable[..., tuple[Engine, Engine]]
 
@@ -42,8 +42,7 @@ def test_a_request_waits_without_any_worker_hook(pair: Pair) -> None:
     consumer.add(request("r", [image("cat", 4, data="sizes")], params))
     assert consumer.step() == [], "the first step asks, it does not wait"
     consumer.run(request("text-like", [image("other", 2)]))
-    while "r" not in consumer.finished:
-        consumer.step()
+    until(lambda: bool(consumer.step()) or "r" in consumer.finished, "it ran", consumer.node)
     assert torch.equal(consumer.embeddings["r"][0], encoded("cat", 4))
 
 
@@ -98,12 +97,10 @@ def test_a_preempted_request_gets_its_items_again(pair: Pair) -> None:
     params = announced(producer, image("cat", 4))
     preempted = request("r", [image("cat", 4, data="sizes")], params)
     ensure = consumer.connector.ensure_cache_available
-    while not ensure(preempted, 0):
-        consumer.step()
+    until(lambda: ensure(preempted, 0), "it is there", consumer.node)
     assert ensure(preempted, 100), "computed"
     assert not consumer.connector.has_cache_item("cat"), "a computed item is not held back"
-    while not ensure(preempted, 0):
-        consumer.step()
+    until(lambda: ensure(preempted, 0), "it is there", consumer.node)
     assert consumer.connector.has_cache_item("cat")
 
 
@@ -112,11 +109,9 @@ def test_a_streaming_session_adds_an_image_to_a_live_request(pair: Pair) -> None
     params = announced(producer, image("cat", 4), image("dog", 5))
     session = request("r", [image("cat", 4, data="sizes")], params)
     ensure = consumer.connector.ensure_cache_available
-    while not ensure(session, 0):
-        consumer.step()
+    until(lambda: ensure(session, 0), "the first is there", consumer.node)
     session.mm_features.append(image("dog", 5, offset=50, data="sizes"))
-    while not ensure(session, 10):
-        consumer.step()
+    until(lambda: ensure(session, 10), "the second is there", consumer.node)
     assert consumer.connector.has_cache_item("dog")
 
 
@@ -126,7 +121,5 @@ def test_a_request_without_the_scheduler_polling_still_gets_its_bytes(pair: Pair
     params = announced(producer, image("cat", 4))
     consumer.add(request("r", [image("cat", 4, data="sizes")], params))
     consumer.step()
-    from tests.vllm.engine import until
-
-    until(lambda: consumer.node.has_entry("cat"), "the read has landed")
+    until(lambda: consumer.node.has_entry("cat"), "the read has landed", consumer.node)
     assert not consumer.connector.has_pending_push_work()

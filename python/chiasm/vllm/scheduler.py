@@ -59,8 +59,22 @@ class SchedulerSide:
             )
         finally:
             logs.drain()
+        self._refuse_absent_ranks()
         self._readings = Readings(self._node)
         self._introduce(odd)
+        self._idle_drain = logs.IdleDrain()
+
+    def _refuse_absent_ranks(self) -> None:
+        """vLLM constructs all workers first: one that is not here is on another host."""
+        absent = self._node.absent_ranks
+        if absent:
+            self._node.shutdown()
+            logs.drain()
+            raise _native.StartError(
+                f"ChiasmConnector: no worker of rank {', '.join(map(str, absent))} is attached to "
+                f"the region {self.settings.region_name} of this host; keep all tensor and prefill "
+                "context parallel ranks of an instance on one host, with one /dev/shm"
+            )
 
     def _introduce(self, odd: str | None) -> None:
         for warning in [*([odd] if odd else []), *self.settings.warnings]:
@@ -245,4 +259,4 @@ class SchedulerSide:
     def shutdown(self) -> None:
         """Lets peers finish for a moment, then ends. Safe twice."""
         self._node.shutdown(DRAIN_LIMIT_S if self.settings.serves else 0.0)
-        logs.drain()
+        self._idle_drain.stop()
