@@ -8,6 +8,24 @@ in a queue for `drain_logs`. In a forked child, nodes and workers of the parent 
 from collections.abc import Sequence
 from typing import Any, Final, final
 
+__all__ = [
+    "FALLBACK",
+    "METRICS",
+    "READY",
+    "UNAVAILABLE",
+    "WAIT",
+    "ConfigError",
+    "Model",
+    "Node",
+    "Order",
+    "Settings",
+    "StartError",
+    "Worker",
+    "WorkerError",
+    "__version__",
+    "drain_logs",
+]
+
 __version__: Final[str]
 
 READY: Final[int]

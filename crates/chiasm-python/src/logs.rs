@@ -87,14 +87,21 @@ struct Text {
 }
 
 impl Text {
+    /// One line of printable ASCII: there are names in it that clients chose.
     fn whole(mut self) -> String {
         self.message.push_str(&self.fields);
-        if self.message.len() > MAX_LINE_BYTES {
-            let end = self.message.floor_char_boundary(MAX_LINE_BYTES);
-            self.message.truncate(end);
-            self.message.push_str("...");
+        let mut line = String::new();
+        for char in self.message.chars() {
+            if line.len() >= MAX_LINE_BYTES {
+                line.push_str("...");
+                break;
+            }
+            match char {
+                ' '..='~' => line.push(char),
+                _ => line.extend(char.escape_default()),
+            }
         }
-        self.message
+        line
     }
 }
 
