@@ -207,17 +207,37 @@ def test_identifiers_that_a_client_chose_are_kept_apart(name: str) -> None:
         assert both.node.track("r", [item(name, count=1)], None, 0) == READY
         assert both.load(name) == content
         assert both.node.fallbacks("r") == []
+        # What does not fit an `mm_hash` is for this instance alone.
+        fits = 1 <= len(name.encode("utf-8", "surrogatepass")) <= 1024
+        assert (both.node.announce(name) is not None) == fits
 
 
-def test_an_announcement_for_a_width_of_half_a_block_is_refused(consumer: Instance) -> None:
-    for width, right in [(ROW_ELEMENTS // 2, False), (1, False), (3 * ROW_ELEMENTS, True)]:
-        blocks = -(-4 * 2 * width // ROW_BYTES)
-        announcement = {**valid(1), "shape": [4, width], "size_bytes": blocks * ROW_BYTES}
-        _native.drain_logs()
+@pytest.mark.parametrize(
+    ("width", "said"),
+    [
+        (ROW_ELEMENTS // 2, "invalid"),
+        (1, "invalid"),
+        (ROW_ELEMENTS + 1, "invalid"),
+        (ROW_ELEMENTS, "is not allowed"),
+        (3 * ROW_ELEMENTS, "is not allowed"),
+    ],
+)
+def test_where_the_width_is_not_known_rows_are_whole_blocks(width: int, said: str) -> None:
+    _native.drain_logs()
+    with instance("ec_consumer", ec_remote=True) as consumer:
+        size = -(-4 * 2 * width // ROW_BYTES) * ROW_BYTES
+        announcement = {**valid(1), "shape": [4, width], "size_bytes": size}
         assert decide(consumer, {"image": announcement}, local_input=True) == FALLBACK
-        said = " ".join(text for _, _, text in _native.drain_logs())
-        assert ("not allowed" in said or "is allowed" in said) or not right
-        assert consumer.node.take_unavailable_requests() == []
+    lines = " ".join(text for _, _, text in _native.drain_logs())
+    assert said in lines
+
+
+def test_a_truth_value_is_no_port() -> None:
+    _native.drain_logs()
+    with instance("ec_consumer", ec_remote=True) as consumer:
+        params = {"image": {**valid(1), "peer_port": True}}
+        assert decide(consumer, params, local_input=True) == FALLBACK
+    assert "peer_port is true" in " ".join(text for _, _, text in _native.drain_logs())
 
 
 @pytest.mark.parametrize(

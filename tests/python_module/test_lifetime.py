@@ -149,6 +149,24 @@ with instance("ec_both") as both:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("kind", [Node, Worker])
+def test_a_forked_child_lets_go_of_its_copy_without_waiting(kind: type[Node | Worker]) -> None:
+    found = settings("ec_both", ec_remote=True)
+    held = kind(found, model())
+    child = os.fork()
+    if child == 0:
+        try:
+            del held
+            gc.collect()
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert region_files(found)
+    held.shutdown()
+    assert region_files(found) == []
+
+
 def test_importing_needs_neither_vllm_nor_torch_nor_numpy() -> None:
     script = """
 import sys

@@ -56,8 +56,9 @@ pub(crate) struct Node {
 impl Node {
     #[new]
     #[pyo3(signature = (settings, model, *, ranks = 1))]
-    fn new(py: Python<'_>, settings: &Settings, model: &Model, ranks: u16) -> PyResult<Self> {
-        let ranks = RankSet::first(ranks).ok_or_else(|| {
+    fn new(py: Python<'_>, settings: &Settings, model: &Model, ranks: u64) -> PyResult<Self> {
+        let first = u16::try_from(ranks).ok().and_then(RankSet::first);
+        let ranks = first.ok_or_else(|| {
             ConfigError::new_err(format!("{ranks} ranks: Chiasm has 1 to {MAX_RANKS}, on one host"))
         })?;
         let identity = model.identity.clone();
@@ -313,7 +314,7 @@ impl Node {
 
     /// Breaks the node as a bug of ours would. FOR TESTS.
     fn break_for_test(&self) {
-        self.held.ask(|_| panic!("broken for a test"));
+        self.held.ask_anyhow(|_| panic!("broken for a test"));
     }
 
     fn __repr__(&self) -> String {

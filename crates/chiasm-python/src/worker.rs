@@ -33,8 +33,9 @@ pub(crate) struct Worker {
 impl Worker {
     #[new]
     #[pyo3(signature = (settings, model, *, rank = 0))]
-    fn new(py: Python<'_>, settings: &Settings, model: &Model, rank: u16) -> PyResult<Self> {
-        let rank = Rank::new(rank).ok_or_else(|| {
+    fn new(py: Python<'_>, settings: &Settings, model: &Model, rank: u64) -> PyResult<Self> {
+        let known = u16::try_from(rank).ok().and_then(Rank::new);
+        let rank = known.ok_or_else(|| {
             ConfigError::new_err(format!("rank {rank}: Chiasm has ranks 0 to {}", MAX_RANKS - 1))
         })?;
         let block_size_bytes = model.identity.block_size_bytes;
