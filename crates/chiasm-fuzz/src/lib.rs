@@ -15,6 +15,7 @@ mod consumer;
 mod endpoint;
 mod input;
 mod json;
+mod nixl;
 mod producer;
 mod region;
 mod safetensors;
@@ -67,6 +68,9 @@ pub const TARGETS: &[Target] = &[
     target("safetensors", safetensors::file_of_a_store, 5_000, 512),
     target("region_header", region::header, 1_000, 300),
     target("region_rings", region::rings, 500, 4096),
+    target("nixl_metadata", nixl::metadata, 10_000, 512),
+    target("nixl_messages", nixl::messages, 20_000, 256),
+    target("nixl_pieces", nixl::laid_over, 20_000, 300),
     target("cache", cache::cache, 3_000, 512),
     target("producer", producer::producer, 2_000, 1024),
     target("consumer", consumer::consumer, 2_000, 1024),
