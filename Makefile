@@ -62,7 +62,7 @@ demo: build ## move encoder outputs between processes of this machine and show t
 ##@ Check
 
 .PHONY: test
-test: lint deny test-rust test-python test-nixl test-vllm ## everything that a CPU can run; what CI runs
+test: lint deny test-rust test-python test-nixl test-vllm test-e2e ## everything that a CPU can run; what CI runs
 
 .PHONY: test-fast
 test-fast: export CHIASM_BIN := $(target)/debug/chiasm
@@ -96,6 +96,15 @@ test-nixl: setup vllm ## the NIXL helper processes against foreign NIXL agents
 test-vllm: setup vllm wheel ## the plug-in against vLLM's own classes, without a model
 	$(call step,the plug-in and vLLM's classes)
 	"$$(scripts/setup-vllm --path)/bin/python" scripts/pytest_vllm.py tests/vllm
+
+# The package for another interpreter than that of .venv, which must not see the packages there.
+.PHONY: test-e2e
+test-e2e: export CHIASM_TEST_SITE := $(target)/site
+test-e2e: setup vllm build wheel ## real engines on the CPU: producers, consumers, faults, ports
+	$(call step,real engines)
+	rm -rf $(CHIASM_TEST_SITE)
+	$(venv)/bin/python -m zipfile -e $(target)/wheels/release/chiasm-*.whl $(CHIASM_TEST_SITE)
+	$(venv)/bin/pytest tests/e2e
 
 .PHONY: lint
 lint: setup check-tree fmt-check clippy doc lint-python ## everything that only reads the code

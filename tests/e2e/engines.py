@@ -123,6 +123,12 @@ class Engine:
             )
         RUNNING.append(self)
 
+    @property
+    def runner(self) -> int:
+        """Which of vLLM's model runners the engine has: 1 or 2."""
+        first, _, _ = self.trace.read_text().partition("\n")
+        return int(json.loads(first)["runner"])
+
     @contextmanager
     def watched(self) -> Iterator[Steps]:
         """What the scheduler decides between here and the end of the block."""
@@ -262,6 +268,13 @@ class Piped(Engine):
         """Waits until it can be asked. To be called before anything else."""
         assert self._line() == "ready\n"
         return self
+
+    def stop(self) -> None:
+        super().stop()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
 
     def ask(self, question: Any) -> Any:
         pipe: IO[str] | None = self.process.stdin

@@ -11,8 +11,9 @@ from tests.e2e.engines import InProcess
 from tests.e2e.fleet import BUDGETS, Encoded, Fleet, connector, encode
 from tests.e2e.listener import Listener
 
-# Of 128 tokens each, as vLLM's CPU build cuts them: fewer than the requests below need at once.
+# Of 128 tokens each, as vLLM's build for CPUs cuts them: fewer than the requests below need.
 BLOCKS = 8
+LONGEST = 896  # tokens, which that many blocks hold
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,8 @@ def engine(_fleet: Fleet, engine_logs: Path) -> Iterator[InProcess]:
         ),
         environment=fleet.with_plugin(),
         num_gpu_blocks_override=BLOCKS,
+        max_model_len=LONGEST,
+        limit_mm_per_prompt={"image": 1, "video": 0},
     )
     try:
         yield engine.ready()

@@ -52,7 +52,9 @@ def pair(engine_logs: Path) -> Iterator[Pair]:
         environment=with_plugin(),
     )
     try:
-        yield Pair(producer.ready(), consumer.ready())
+        pair = Pair(producer.ready(), consumer.ready())
+        assert (producer.runner, consumer.runner) == (2, 2)
+        yield pair
     finally:
         producer.stop()
         consumer.stop()

@@ -108,3 +108,4 @@ def test_other_bytes_give_another_answer(fleet: Fleet, chiasm: Chiasm, tmp_path:
 
 def test_the_engine_is_the_one_that_the_tests_are_written_for(fleet: Fleet) -> None:
     assert fleet.consumer.call("GET", "/version").json["version"] == environment.VERSION
+    assert (fleet.producer.runner, fleet.consumer.runner) == (1, 1)

@@ -13,8 +13,27 @@ import sys
 from typing import Any
 
 
+def lone_rank(config: Any) -> None:
+    """Makes this process the only rank of its group, which a worker's connector asks for."""
+    from tempfile import mkdtemp
+
+    from vllm.config import set_current_vllm_config
+    from vllm.distributed import parallel_state
+
+    with set_current_vllm_config(config):
+        parallel_state.init_distributed_environment(
+            world_size=1,
+            rank=0,
+            local_rank=0,
+            distributed_init_method=f"file://{mkdtemp()}/group",
+            backend="gloo",
+        )
+        parallel_state.ensure_model_parallel_initialized(1, 1)
+
+
 def build(model: str, asked: dict[str, Any]) -> list[Any]:
     """The worker's connector and the scheduler's, in the order of an engine."""
+    from vllm.distributed import parallel_state
     from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole
     from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
     from vllm.engine.arg_utils import EngineArgs
@@ -27,6 +46,8 @@ def build(model: str, asked: dict[str, Any]) -> list[Any]:
         ec_transfer_config=asked["transfer"],
     ).create_engine_config()
     config.parallel_config.data_parallel_index = asked.get("rank", 0)
+    if not parallel_state.model_parallel_is_initialized():
+        lone_rank(config)
     roles = (ECConnectorRole.WORKER, ECConnectorRole.SCHEDULER)
     return [ECConnectorFactory.create_connector(config, role) for role in roles]
 

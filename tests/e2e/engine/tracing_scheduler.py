@@ -2,9 +2,9 @@
 
     --scheduler-cls tracing_scheduler.TracingScheduler
 
-The file CHIASM_E2E_TRACE gets one line of JSON for every step in which something of interest
-happened: `encoded` (by request: the items whose encoder runs in this step), `new`, `preempted`,
-`resumed`.
+The file CHIASM_E2E_TRACE gets lines of JSON. The first says which model runner the engine has. Then
+there is one for every step in which something of interest happened: `encoded` (by request: the
+items whose encoder runs in this step), `new`, `preempted`, `resumed`.
 """
 
 import json
@@ -21,6 +21,8 @@ class TracingScheduler(AsyncScheduler):
         super().__init__(*args, **kwargs)
         # Line by line: a test reads what has been decided, not what has been flushed.
         self._trace = open(os.environ["CHIASM_E2E_TRACE"], "a", buffering=1)  # noqa: SIM115
+        runner = 2 if self.vllm_config.use_v2_model_runner else 1
+        self._trace.write(json.dumps({"runner": runner}) + "\n")
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         decided = super().schedule(*args, **kwargs)
