@@ -1,5 +1,6 @@
 """One engine that keeps its own encoder outputs: no network, no peer, no allowlist."""
 
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -103,11 +104,16 @@ def test_hazard_b8_larger_than_the_region_is_not_saved_and_nothing_else(start: S
     assert not engine.connector.has_pending_push_work()
 
 
-def test_hazard_b9_a_modality_without_a_measured_width_is_not_saved(start: Start) -> None:
+def test_hazard_b9_a_modality_without_a_measured_width_is_not_saved(
+    start: Start, log: list[logging.LogRecord]
+) -> None:
     engine = start("ec_both", widths={"video": 64})
-    engine.run(request("a", [image("cat")]))
-    assert engine.encoded == ["cat"]
+    engine.run(request("a", [image("cat"), image("dog", offset=9)]))
+    said = [(r.levelno, r.getMessage()) for r in log if "width" in r.getMessage()]
+    assert [level for level, _ in said] == [logging.WARNING], "once, and as no fault"
+    assert engine.encoded == ["cat", "dog"]
     assert engine.metadata.saves == {}
+    assert not [r for r in log if r.levelno >= logging.ERROR]
 
 
 def test_a_full_region_never_blocks_a_request(start: Start) -> None:

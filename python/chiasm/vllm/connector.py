@@ -10,7 +10,7 @@ import torch
 from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorBase, ECConnectorRole
 
 from chiasm.vllm import instance, metrics
-from chiasm.vllm.guard import guarded
+from chiasm.vllm.guard import guarded, log_fault
 from chiasm.vllm.metadata import ChiasmMetadata
 from chiasm.vllm.scheduler import SchedulerSide
 from chiasm.vllm.worker import WorkerSide
@@ -77,13 +77,17 @@ class ChiasmConnector(ECConnectorBase):
 
     # Scheduler.
 
-    @guarded(lambda self, request, num_computed_tokens: self._degraded(request))
     def ensure_cache_available(self, request: "Request", num_computed_tokens: int) -> bool:
         """Whether the request may run in this step."""
-        return self._scheduler.ensure_cache_available(request, num_computed_tokens)
-
-    def _degraded(self, request: "Request") -> bool:
-        return self.scheduler_side is None or self.scheduler_side.degraded(request)
+        # Guarded by hand: this is called for every waiting request in every step.
+        side = self.scheduler_side
+        if side is None:
+            return True
+        try:
+            return side.ensure_cache_available(request, num_computed_tokens)
+        except Exception:
+            log_fault("ChiasmConnector.ensure_cache_available")
+            return side.degraded(request)
 
     @guarded(lambda self: self.scheduler_side.own_failures() if self.scheduler_side else set())
     def take_unavailable_requests(self) -> set[str]:

@@ -18,6 +18,18 @@ T = TypeVar("T")
 _said: set[str] = set()
 
 
+def log_fault(hook: str) -> None:
+    """Logs the exception that is being handled, once per hook."""
+    if hook in _said:
+        return
+    _said.add(hook)
+    logger.exception(
+        "a fault in %s, which is a bug of Chiasm's. The engine goes on; what this hook was to do "
+        "is left out. Further faults of it are not logged.",
+        hook,
+    )
+
+
 def guarded(
     answer: Callable[..., Any],
 ) -> Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], T]]:
@@ -31,14 +43,7 @@ def guarded(
             try:
                 return hook(self, *args, **kwargs)
             except Exception:
-                if name not in _said:
-                    _said.add(name)
-                    logger.exception(
-                        "chiasm: a fault in %s, which is a bug of Chiasm's. The engine goes on; "
-                        "what this hook was to do is left out. Further faults of it are not "
-                        "logged.",
-                        name,
-                    )
+                log_fault(name)
                 careful: T = answer(self, *args, **kwargs)
                 return careful
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.distributed.ec_transfer.ec_connector.utils import PlaceholderMetadataResolver
 
 from chiasm import _native
+from chiasm._native import FALLBACK, READY
 from chiasm.vllm import instance, logs
 from chiasm.vllm.announcements import announcements
 from chiasm.vllm.borrowed import Borrowed
@@ -45,6 +46,9 @@ class SchedulerSide:
         self._widths: dict[str, int] = dict(transfer.mm_encoder_output_widths) if transfer else {}
         self._cache = cache if cache is not None else EngineCache()
         self._resolver = resolver or PlaceholderMetadataResolver(vllm_config.model_config)
+        # Asked for every waiting request in every step.
+        self._produces, self._consumes = self.settings.produces, self.settings.consumes
+        self._serves = self.settings.serves
         self._borrowed = Borrowed(self._cache)
         self._failed: set[str] = set()
         self._saves: dict[str, bytes] = {}
@@ -60,6 +64,7 @@ class SchedulerSide:
         finally:
             logs.drain()
         self._refuse_absent_ranks()
+        self._ensure = self._node.ensure
         self._readings = Readings(self._node)
         self._introduce(odd)
         self._idle_drain = logs.IdleDrain()
@@ -98,18 +103,17 @@ class SchedulerSide:
 
     def ensure_cache_available(self, request: "Request", num_computed_tokens: int) -> bool:
         """Whether the request may run in this step. One short call while nothing has changed."""
-        if not self.settings.consumes:
+        if not self._consumes:
             return True
-        node = self._node
-        computed = max(num_computed_tokens, 0)
-        decision = node.ensure(request.request_id, len(request.mm_features), computed)
+        computed = num_computed_tokens if num_computed_tokens > 0 else 0
+        decision = self._ensure(request.request_id, len(request.mm_features), computed)
         if decision is None:
             decision = self._track(request, computed)
-        if decision == _native.FALLBACK:
+        if decision == FALLBACK:
             self._forget_announcements(request)
-        elif decision != _native.READY:
+        elif decision != READY:
             return False
-        missed = self._borrowed.lost(request, computed, node)
+        missed = self._borrowed.lost(request, computed, self._node)
         if missed is None:
             return True
         logger.error(
@@ -124,7 +128,7 @@ class SchedulerSide:
 
     def degraded(self, request: "Request") -> bool:
         """The answer where asking has failed: encode everything here, or fail this request."""
-        if not self.settings.consumes:
+        if not self._consumes:
             return True
         try:
             if all(has_local_input(feature, self._resolver) for feature in request.mm_features):
@@ -174,7 +178,7 @@ class SchedulerSide:
 
     def has_cache_item(self, identifier: str) -> bool:
         """Whether the engine may load this: only what was promised, which nothing can evict."""
-        return self.settings.consumes and self._node.has_promised(identifier)
+        return self._consumes and self._node.has_promised(identifier)
 
     # While a step is scheduled.
 
@@ -183,12 +187,12 @@ class SchedulerSide:
         feature = request.mm_features[index]
         identifier = feature.identifier
         node = self._node
-        may_load = self.settings.consumes and identifier not in self._loads
+        may_load = self._consumes and identifier not in self._loads
         if may_load and node.has_promised(identifier):
             order = node.dispatch_load(identifier)
             if order is not None:
                 self._loads[identifier] = order
-        if self.settings.produces:
+        if self._produces:
             self._order_save(feature)
 
     def _order_save(self, feature: "MultiModalFeatureSpec") -> None:
@@ -219,7 +223,7 @@ class SchedulerSide:
 
     def build_connector_meta(self, scheduler_output: "SchedulerOutput") -> ChiasmMetadata:
         """This step's orders. Called once in every step, also in empty ones."""
-        if self.settings.serves:
+        if self._serves:
             self._save_again(scheduler_output)
         metadata = ChiasmMetadata(saves=self._saves, loads=self._loads)
         self._saves, self._loads, self._not_saved = {}, {}, set()
@@ -240,11 +244,11 @@ class SchedulerSide:
 
     def request_finished(self, request: "Request") -> tuple[bool, dict[str, Any] | None]:
         """Forgets the request; what a producer announces of it. Blocks are never held back."""
-        if self.settings.consumes:
+        if self._consumes:
             self._node.finish(request.request_id)
             self._borrowed.forget(request.request_id)
             self._failed.discard(request.request_id)
-        if not self.settings.serves or not request.mm_features:
+        if not self._serves or not request.mm_features:
             return False, None
         return False, announcements(request.mm_features, self._resolver, self._node)
 
@@ -258,5 +262,5 @@ class SchedulerSide:
 
     def shutdown(self) -> None:
         """Lets peers finish for a moment, then ends. Safe twice."""
-        self._node.shutdown(DRAIN_LIMIT_S if self.settings.serves else 0.0)
+        self._node.shutdown(DRAIN_LIMIT_S if self._serves else 0.0)
         self._idle_drain.stop()
