@@ -109,3 +109,111 @@ impl Outgoing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::command::{Command, PeerId, ReadId};
+    use crate::limits::{MAX_NOTIFICATION_BYTES, MAX_PIECES};
+    use crate::piece::{Piece, Span};
+
+    fn written(outgoing: &mut Outgoing) -> Vec<u8> {
+        let mut all = Vec::new();
+        while !outgoing.is_empty() {
+            let front = outgoing.front().to_vec();
+            outgoing.advance(front.len());
+            all.extend(front);
+        }
+        all
+    }
+
+    fn load_for_test(len: usize) -> Command {
+        Command::LoadPeer {
+            peer: PeerId(7),
+            agent_name: "a".into(),
+            metadata: vec![0x5A; len],
+            span: Span { address: 1, bytes: 2 },
+        }
+    }
+
+    #[test]
+    fn the_longest_read_fits_a_frame() {
+        let piece = Piece { local_offset: u64::MAX, remote_address: u64::MAX, bytes: u64::MAX };
+        let longest = Command::Read {
+            read: ReadId(u64::MAX),
+            peer: PeerId(u64::MAX),
+            pieces: vec![piece; MAX_PIECES],
+            notification: vec![0; MAX_NOTIFICATION_BYTES],
+        };
+        let mut outgoing = Outgoing::default();
+        assert!(outgoing.push(&longest));
+        let mut incoming = Incoming::default();
+        incoming.extend(&written(&mut outgoing));
+        assert_eq!(incoming.next::<Command>(), Ok(Some(longest)));
+    }
+
+    #[test]
+    fn a_length_over_the_limit_is_refused_before_its_bytes_come() {
+        let mut incoming = Incoming::default();
+        incoming.extend(&u32::try_from(MAX_FRAME_BYTES + 1).unwrap().to_le_bytes());
+        let refused = incoming.next::<Command>();
+        assert_eq!(refused, Err(FrameError::TooLong(MAX_FRAME_BYTES + 1)));
+    }
+
+    #[test]
+    fn no_more_waits_than_the_limit_and_one_frame() {
+        let mut outgoing = Outgoing::default();
+        let pushed = (0..1000).take_while(|_| outgoing.push(&load_for_test(60_000))).count();
+        assert_eq!(pushed, MAX_QUEUED_BYTES.div_ceil(60_000 + 4 + 10));
+        assert!(outgoing.is_full());
+        assert_eq!(written(&mut outgoing).len(), outgoing_bytes(pushed));
+        assert!(outgoing.push(&load_for_test(1)), "there is room again");
+    }
+
+    fn outgoing_bytes(frames: usize) -> usize {
+        let mut one = Outgoing::default();
+        one.push(&load_for_test(60_000));
+        written(&mut one).len() * frames
+    }
+
+    proptest! {
+        #[test]
+        fn messages_come_out_as_they_went_in_however_they_are_cut(
+            lens in proptest::collection::vec(0_usize..300, 1..10),
+            cuts in proptest::collection::vec(1_usize..50, 1..100),
+        ) {
+            let mut outgoing = Outgoing::default();
+            for &len in &lens {
+                prop_assert!(outgoing.push(&load_for_test(len)));
+            }
+            let bytes = written(&mut outgoing);
+            let mut incoming = Incoming::default();
+            let mut found = Vec::new();
+            let mut rest = bytes.as_slice();
+            for cut in cuts.iter().cycle() {
+                let (now, later) = rest.split_at((*cut).min(rest.len()));
+                incoming.extend(now);
+                while let Some(command) = incoming.next::<Command>().unwrap() {
+                    found.push(command);
+                }
+                rest = later;
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            let sent: Vec<_> = lens.into_iter().map(load_for_test).collect();
+            prop_assert_eq!(found, sent);
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut incoming = Incoming::default();
+            let len = u32::try_from(bytes.len()).unwrap();
+            incoming.extend(&len.to_le_bytes());
+            incoming.extend(&bytes);
+            let _ = incoming.next::<Command>();
+        }
+    }
+}

@@ -30,6 +30,7 @@ mod launch;
 mod limits;
 mod metadata;
 mod piece;
+mod probe;
 mod process;
 mod settings;
 mod setup;
@@ -44,6 +45,7 @@ pub use limits::{
 };
 pub use metadata::{AgentMetadata, MetadataError};
 pub use piece::{Piece, PieceError, Span, pieces};
+pub use probe::{Probed, probe};
 pub use process::{HelperProcess, SendError, StartError};
 pub use settings::Settings;
 pub use setup::Role;

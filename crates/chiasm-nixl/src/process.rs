@@ -93,6 +93,13 @@ impl HelperProcess {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(io::Error::from)?;
+        let setup = Setup {
+            protocol_revision: PROTOCOL_REVISION,
+            role: role.clone(),
+            settings: settings.clone(),
+        };
+        // Before there is anybody to read it: one that ends at once is an event and not an error here.
+        send_setup(&ours, &setup, &lent)?;
         let (errors, error_writer) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
         rustix::io::ioctl_fionbio(&ours, true).map_err(io::Error::from)?;
@@ -119,12 +126,6 @@ impl HelperProcess {
             epoll::add(&epoll, source, EventData::new_u64(0), EventFlags::IN)
                 .map_err(io::Error::from)?;
         }
-        let setup = Setup {
-            protocol_revision: PROTOCOL_REVISION,
-            role: role.clone(),
-            settings: settings.clone(),
-        };
-        send_setup(&ours, &setup, &lent)?;
         Ok(Self {
             child,
             epoll,
@@ -213,7 +214,8 @@ impl HelperProcess {
         let mut bytes = [0; 16 * 1024];
         let read = rustix::io::retry_on_intr(|| recv(socket, &mut bytes[..], RecvFlags::empty()));
         match read {
-            Ok((0, _)) => {
+            // Reset: it has ended with commands unread.
+            Ok((0, _)) | Err(Errno::CONNRESET) => {
                 // Its end is on the way; the pidfd says when.
                 let _ = epoll::delete(&self.epoll, socket);
                 self.socket = None;
