@@ -87,7 +87,7 @@ test-python: two-hosts setup build wheel ## pytest: the command from outside, fo
 	$(venv)/bin/pytest
 
 .PHONY: test-nixl
-test-nixl: setup vllm ## the NIXL helper processes against foreign NIXL agents
+test-nixl: setup vllm build ## the NIXL helper processes against foreign NIXL agents
 	$(call step,NIXL helper processes)
 	cargo build --locked --package chiasm-nixl --example drive
 	CHIASM_NIXL_DRIVE=$(target)/debug/examples/drive $(venv)/bin/pytest tests/interop/nixl

@@ -6,7 +6,7 @@ in a queue for `drain_logs`. In a forked child, nodes and workers of the parent 
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Any, Final, NoReturn, final
 
 __all__ = [
     "FALLBACK",
@@ -328,3 +328,7 @@ class Worker:
 def drain_logs() -> list[tuple[int, str, str]]:
     """What Chiasm has logged in this process since the last call: level (as in `logging`), target,
     message. At most 1024 lines wait; how many more there were is the last line."""
+
+def nixl_helper() -> NoReturn:
+    """Be a NIXL helper process, as whose whole work a node has started this one; see
+    `chiasm._nixl_helper`."""

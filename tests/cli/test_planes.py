@@ -12,7 +12,10 @@ from tests.cli.namespace import private
 NOBODY = 65534
 
 
-def test_what_is_available_is_said_with_its_reason(chiasm: Chiasm, tmp_path: Path) -> None:
+def test_what_is_available_is_said_with_its_reason(
+    chiasm: Chiasm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     planes = {it["plane"]: it for it in chiasm.run("planes", "--json").json["planes"]}
     assert {name: it["available"] for name, it in planes.items()} == {
         "shm": True,
@@ -28,7 +31,7 @@ def test_what_is_available_is_said_with_its_reason(chiasm: Chiasm, tmp_path: Pat
 
     table = chiasm.run("planes").out
     assert "nixl" in table
-    assert "not in this version" in table
+    assert "no usable libnixl_capi.so" in table
 
     nowhere = tmp_path / "nowhere"
     done = chiasm.run("planes", "--json", f"--region-dir={nowhere}")

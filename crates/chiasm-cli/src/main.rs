@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     // A node starts this program as its NIXL helper process. Nothing else is to happen then: what runs
     // before could be in the helper's way.
     if std::env::args_os().nth(1).is_some_and(|argument| argument == chiasm_nixl::HELPER_ARGUMENT) {
-        return chiasm_nixl::helper_main();
+        chiasm_nixl::helper_main();
     }
     let arguments = commands::Arguments::parse();
     match commands::run(arguments) {

@@ -24,7 +24,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|it| it == HELPER_ARGUMENT) {
-        return helper_main();
+        helper_main();
     }
     match drive(&arguments) {
         Ok(()) => ExitCode::SUCCESS,

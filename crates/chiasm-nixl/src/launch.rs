@@ -26,13 +26,19 @@ impl Launch {
         Ok(Self::new(std::env::current_exe()?, [HELPER_ARGUMENT]))
     }
 
-    /// A program and its arguments, with `LD_LIBRARY_PATH`, `PATH`, `HOME` and `LANG` as this process has
-    /// them.
+    /// The interpreter at `executable` (`sys.executable`), as `python -m chiasm._nixl_helper`.
+    pub fn python(executable: impl Into<PathBuf>) -> Self {
+        // Not from the working directory: only what is installed, or on PYTHONPATH.
+        Self::new(executable, ["-P", "-m", "chiasm._nixl_helper"])
+    }
+
+    /// A program and its arguments, with `LD_LIBRARY_PATH`, `PYTHONPATH`, `PYTHONHOME`, `PATH`, `HOME` and
+    /// `LANG` as this process has them.
     pub fn new(
         program: impl Into<PathBuf>,
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Self {
-        let kept = ["LD_LIBRARY_PATH", "PATH", "HOME", "LANG"];
+        let kept = ["LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "PATH", "HOME", "LANG"];
         let environment = kept
             .into_iter()
             .filter_map(|name| std::env::var_os(name).map(|value| (name.into(), value)))

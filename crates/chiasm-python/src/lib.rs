@@ -53,7 +53,14 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<order::Order>()?;
     module.add_class::<node::Node>()?;
     module.add_class::<worker::Worker>()?;
-    module.add_function(wrap_pyfunction!(drain_logs, module)?)
+    module.add_function(wrap_pyfunction!(drain_logs, module)?)?;
+    module.add_function(wrap_pyfunction!(nixl_helper, module)?)
+}
+
+/// Be a NIXL helper process. Never returns.
+#[pyfunction]
+fn nixl_helper(py: Python<'_>) {
+    py.detach(|| chiasm_nixl::helper_main());
 }
 
 /// What Chiasm has logged in this process since the last call.

@@ -69,6 +69,14 @@ class Lines:
         line, self._rest = self._rest.split(b"\n", 1)
         return json.loads(line)
 
+    def first(self, ask: Callable[[], Any]) -> Any:
+        """The first answer; without one, nothing of the process is left."""
+        try:
+            return ask()
+        except BaseException:
+            Lines.close(self)
+            raise
+
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
@@ -89,7 +97,7 @@ class Peer(Lines):
     def __init__(self, name: str, blocks: int, tls: str | None = None) -> None:
         super().__init__([environment() / "bin/python", HERE / "peer.py"], tls)
         self.name = name
-        about = self.ask("start", name=name, size_bytes=blocks * BLOCK)
+        about = self.first(lambda: self.ask("start", name=name, size_bytes=blocks * BLOCK))
         self.address: int = about["address"]
         self.metadata = bytes.fromhex(about["metadata"])
         self.span = (self.address, blocks * BLOCK)
@@ -141,7 +149,7 @@ class Helper(Lines):
             role,
         ]
         super().__init__(list(command), tls)
-        first = self.line()
+        first = self.first(self.line)
         self.id: int = first["helper"]
         self.pidfd = os.pidfd_open(self.id)
         path = Path(first["region"])

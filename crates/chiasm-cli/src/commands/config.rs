@@ -12,6 +12,8 @@ use chiasm_core::config::{
     CONSUMER_EXAMPLE, Config, ConfigError, Effective, Facts, Fallback, Findings, KEYS,
     PRODUCER_EXAMPLE, Place, Problem, SideChannel, Warning, reference,
 };
+use chiasm_core::plane::Plane;
+use chiasm_nixl::Settings;
 use chiasm_node::planes::{self, PlaneReport};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -123,8 +125,16 @@ fn run_check(check: &Check, json: bool) -> Result<(), Failure> {
         Err(error) => &error.warnings,
     };
     tell(warnings);
-    let here = planes::report(Path::new(super::planes::DIRECTORY));
-    let absent = read.as_ref().map(|config| absent_planes(config, &here)).unwrap_or_default();
+    let mut here = planes::report(Path::new(super::planes::DIRECTORY));
+    let absent = read.as_ref().map(|config| {
+        if config.planes.value.required().contains(Plane::Nixl) {
+            let mut settings = Settings::from(&config.nixl);
+            settings.python_prefixes = super::planes::active_python();
+            super::planes::tell_nixl(&mut here, &settings);
+        }
+        absent_planes(config, &here)
+    });
+    let absent = absent.unwrap_or_default();
     for warning in &absent {
         let _ = writeln!(io::stderr().lock(), "warning: {warning}");
     }

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use chiasm_core::plane::{Plane, PlaneList};
+use chiasm_nixl::{Launch, Settings};
 use chiasm_node::planes::PlaneReport;
 use clap::Args;
 use serde_json::json;
@@ -35,9 +37,42 @@ pub(crate) struct PlanesCommand {
 
 /// Runs the command.
 pub(crate) fn run(command: &PlanesCommand, json: bool) -> Result<(), Failure> {
-    let reports = chiasm_node::planes::report(&command.region_dir);
+    let settings = Settings { python_prefixes: active_python(), ..Settings::default() };
+    let mut reports = chiasm_node::planes::report(&command.region_dir);
+    tell_nixl(&mut reports, &settings);
     let text = if json { to_json(&reports) } else { to_table(&reports) };
     writeln!(std::io::stdout(), "{text}").map_err(Failure::work)
+}
+
+/// Prefix of the Python environment that is active in this shell, where NIXL may be installed.
+pub(super) fn active_python() -> Vec<PathBuf> {
+    std::env::var_os("VIRTUAL_ENV").map(PathBuf::from).into_iter().collect()
+}
+
+/// How long NIXL is waited for; it takes a fifth of a second.
+const NIXL_LIMIT: Duration = Duration::from_secs(30);
+
+/// Finds out, in a process of its own, whether NIXL can be used, and writes it into its plane's report.
+pub(super) fn tell_nixl(reports: &mut [PlaneReport], settings: &Settings) {
+    let Some(report) = reports.iter_mut().find(|report| report.plane == Plane::Nixl) else {
+        return;
+    };
+    let probed = Launch::this_program()
+        .map_err(|error| format!("this program cannot be started again: {error}"))
+        .and_then(|launch| chiasm_nixl::probe(&launch, settings, NIXL_LIMIT));
+    match probed {
+        Ok(probed) => {
+            report.available = true;
+            report.why = format!("{} has moved bytes here and back in a test", probed.backend);
+            report.details = vec![("backend", probed.backend), ("library", probed.library)];
+            report.details.extend(probed.notes.into_iter().map(|note| ("note", note)));
+        }
+        Err(why) => {
+            report.available = false;
+            report.why = why;
+            report.details = Vec::new();
+        }
+    }
 }
 
 fn to_json(reports: &[PlaneReport]) -> String {

@@ -11,7 +11,6 @@ mod serve;
 mod watch;
 
 use std::os::fd::OwnedFd;
-use std::process::ExitCode;
 
 use chiasm_region::{Lending, LentRegion};
 
@@ -35,24 +34,27 @@ impl From<Closed> for Stop {
     }
 }
 
-/// Be a helper process: speak with the node over standard input until it closes. To be called as the
-/// whole of a program's work, on its main thread, before it has started others.
+/// Be a helper process: speak with the node over standard input until it closes, then exit. To be called
+/// as the whole of a program's work, on its main thread.
 ///
 /// The exit code is 0 if the node closed the socket, 1 if NIXL cannot be used (the node has been told
 /// why), 2 if nobody set this process up as a helper.
-#[must_use]
-pub fn helper_main() -> ExitCode {
+pub fn helper_main() -> ! {
+    watch::exit_now(be_helper())
+}
+
+fn be_helper() -> i32 {
     watch::ignore_signals();
     let (mut link, setup, lent) = match Link::accept() {
         Ok(accepted) => accepted,
         Err(error) => {
             eprintln!("this is a part of Chiasm that a node starts: {error}");
-            return ExitCode::from(2);
+            return 2;
         }
     };
     if let Err(error) = link.watch() {
         eprintln!("cannot watch the node's socket: {error}");
-        return ExitCode::from(2);
+        return 2;
     }
     let outcome = match setup {
         Some(setup) if setup.protocol_revision == PROTOCOL_REVISION => {
@@ -67,9 +69,9 @@ pub fn helper_main() -> ExitCode {
         Err(Stop::Refused(reason)) => {
             // If this fails, the node is gone.
             let _ = link.send_all(&Event::Refused { reason });
-            ExitCode::from(1)
+            1
         }
-        Ok(()) | Err(Stop::Closed) => ExitCode::SUCCESS,
+        Ok(()) | Err(Stop::Closed) => 0,
     }
 }
 

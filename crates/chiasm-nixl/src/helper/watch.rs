@@ -14,15 +14,16 @@ pub(super) fn end_with(socket: OwnedFd) -> io::Result<()> {
         .spawn(move || {
             // Nothing is asked for: what is reported anyway is a hang-up or an error.
             while poll(&mut [PollFd::new(&socket, PollFlags::RDHUP)], None) != Ok(1) {}
-            exit_now();
+            exit_now(0);
         })
         .map(drop)
 }
 
-fn exit_now() -> ! {
+/// End without anything else.
+pub(super) fn exit_now(code: i32) -> ! {
     // SAFETY: ends the process without running anything of NIXL's or UCX's, whose threads and destructors
     // may be in any state.
-    unsafe { libc::_exit(0) }
+    unsafe { libc::_exit(code) }
 }
 
 /// Signals that are meant for the node (a terminal's interrupt, a service manager's stop) come to its

@@ -7,8 +7,11 @@ use proptest::prelude::*;
 struct Blob {
     name: Vec<u8>,
     connections: Vec<(&'static str, Vec<u8>)>,
-    sections: Vec<(&'static str, u32, Vec<(u64, u64, Vec<u8>)>)>,
+    sections: Vec<(&'static str, u32, Vec<Range>)>,
 }
+
+/// Address, length and key.
+type Range = (u64, u64, Vec<u8>);
 
 fn blob_for_test() -> Blob {
     Blob {

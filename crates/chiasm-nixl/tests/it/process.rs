@@ -1,5 +1,6 @@
 //! A helper process as its node sees it. Shell scripts stand in for helpers that misbehave.
 
+use std::fmt::Write as _;
 use std::os::fd::AsFd as _;
 
 use chiasm_nixl::{
@@ -40,7 +41,10 @@ fn wait(helper: &HelperProcess) {
 fn printed(event: &Event) -> String {
     let message = postcard::to_allocvec(event).unwrap();
     let head = u32::try_from(message.len()).unwrap().to_le_bytes();
-    head.iter().chain(&message).map(|byte| format!("\\{byte:03o}")).collect()
+    head.iter().chain(&message).fold(String::new(), |mut text, byte| {
+        write!(text, "\\{byte:03o}").unwrap();
+        text
+    })
 }
 
 #[test]
