@@ -2,7 +2,7 @@
 //!
 //! `drive REGION_DIR NAME BLOCKS BLOCK_BYTES SETTINGS ROLE` makes a region, or attaches to the one of that
 //! name, and starts a helper over it; ROLE is `read`, `probe`, or `serve:AGENT_NAME`, SETTINGS a JSON
-//! object. It ends when its standard input does. The tests against real NIXL use it; the first line that
+//! object. `{"read": .., "repeat": n}` times reads. It ends when its standard input does. The tests against real NIXL use it; the first line that
 //! it writes has the region's path and the helper's process id.
 
 use std::fs::File;
@@ -10,6 +10,7 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use chiasm_nixl::{
     Command, Event, HELPER_ARGUMENT, HelperProcess, Launch, PeerId, ReadId, Role, Settings, Span,
@@ -82,12 +83,41 @@ fn drive(arguments: &[String]) -> Outcome<()> {
         }
         match serde_json::from_str(&line)? {
             Value::String(word) if word == "kill" => helper.kill(),
+            Value::Object(fields) if fields.contains_key("repeat") => {
+                say(&timed(&mut helper, &fields["read"], &fields["repeat"], region_bytes)?)?;
+            }
             value => match command(&value, region_bytes) {
                 Ok(command) => helper.send(&command)?,
                 Err(error) => say(&json!({ "refused": error.to_string() }))?,
             },
         }
     }
+}
+
+/// One read after another, as a node sees them: from the command to the event, in seconds.
+fn timed(
+    helper: &mut HelperProcess,
+    read: &Value,
+    repeat: &Value,
+    region_bytes: u64,
+) -> Outcome<Value> {
+    let command = command(read, region_bytes)?;
+    let mut took_s = Vec::new();
+    for _ in 0..repeat.as_u64().unwrap_or(1) {
+        let started = Instant::now();
+        helper.send(&command)?;
+        let event = loop {
+            if let Some(event) = helper.recv() {
+                break event;
+            }
+            poll(&mut [PollFd::from_borrowed_fd(helper.as_fd(), PollFlags::IN)], None)?;
+        };
+        took_s.push(started.elapsed().as_secs_f64());
+        if !matches!(event, Event::ReadDone { .. }) {
+            return Ok(shown(&event));
+        }
+    }
+    Ok(json!({ "took_s": took_s }))
 }
 
 fn say(value: &Value) -> io::Result<()> {
