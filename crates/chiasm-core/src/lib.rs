@@ -24,6 +24,7 @@ pub mod extent;
 pub mod host_hint;
 pub mod identity;
 pub mod instance;
+pub mod latency;
 pub mod limits;
 pub mod mm_hash;
 pub mod plane;

@@ -3,8 +3,10 @@
 //! loopback stream of as many bytes.
 //!
 //! ```text
-//! cargo run --release -p chiasm-node --example plane_throughput [REPETITIONS]
+//! cargo run --release -p chiasm-node --example plane_throughput [REPETITIONS [SIZE_KIB]]
 //! ```
+//! With a size, only entries of that size go, and only over shm: for a profiler.
+//!
 //! All nodes live in this process, each with its own thread and region; consumers check every digest.
 //! The copy and the stream look nothing up, ask nobody and hash nothing; the stream's reader takes 256 KiB
 //! at a time into one buffer that stays in the cache. Rounds of the four alternate, so that
@@ -49,8 +51,19 @@ fn main() -> Anything<()> {
 
     println!("GB/s as median (best) of {repetitions}; ratios of medians (of the best) to the copy");
     println!(" size KiB  outstanding  what         transfers/s        GB/s          ratio");
+    let only: Option<usize> = std::env::args().nth(2).map(|text| text.parse()).transpose()?;
     for (size, outstanding, count) in CASES {
+        if only.is_some_and(|only| only << 10 != size) {
+            continue;
+        }
         let names = save(&producer, size, count)?;
+        if only.is_some() {
+            for _ in 0..repetitions {
+                let time = fetch(&producer, &shm, &names, outstanding)?;
+                println!("{} transfers in {time:?}", names.len());
+            }
+            continue;
+        }
         let (from, mut to) = (vec![0xA5; size * names.len()], vec![1; size * names.len()]);
         let mut rounds: [Vec<Duration>; 4] = Default::default();
         for round in 0..=repetitions {

@@ -9,8 +9,9 @@ use chiasm_core::time::Nanos;
 
 use crate::clock;
 use crate::inbound::Inbound;
-use crate::journal::{self, Journal};
-use crate::outbound::Outbound;
+use crate::journal;
+use crate::metrics::SocketCounts;
+use crate::outbound::{LinkState, Outbound};
 use crate::poller::{Interest, Poller};
 use crate::shared::Shared;
 use crate::status::{Ask, Life, Report, Server};
@@ -22,7 +23,6 @@ pub(crate) struct EventLoop {
     shared: Arc<Shared>,
     inbound: Inbound,
     outbound: Outbound,
-    journal: Journal,
     status: Server,
     life: Life,
     wake: Option<WakeSocket>,
@@ -44,8 +44,7 @@ impl EventLoop {
         if let Some(wake) = &wake {
             poller.add(wake, token(Source::Worker, 0), Interest::READ)?;
         }
-        let journal = Journal::default();
-        Ok(Self { poller, shared, inbound, outbound, journal, status, life, wake })
+        Ok(Self { poller, shared, inbound, outbound, status, life, wake })
     }
 
     /// Runs until the node is stopped. If it cannot go on, because of the system or of a broken
@@ -105,7 +104,7 @@ impl EventLoop {
 
     fn tell_status(&mut self, now: Nanos, ask: Ask) {
         let (inbound, outbound) = (&self.inbound, &self.outbound);
-        let report = Report::of(now, &self.life, &self.shared, inbound, outbound, &self.journal);
+        let report = Report::of(now, &self.life, &self.shared, inbound, outbound);
         self.status.answer(ask, report.to_json(), &self.poller);
     }
 
@@ -135,16 +134,28 @@ impl EventLoop {
         if due {
             self.shared.notify();
         }
+        self.shared.note_sockets(SocketCounts {
+            connections: self.inbound.connections(),
+            serving_streams: self.inbound.streams(),
+            reading_streams: self.outbound.streams(),
+            links_up: self.outbound.links().filter(|(_, state)| *state == LinkState::Up).count(),
+            refused_connections: self.inbound.refused_connections(),
+        });
     }
 
     /// Says what has happened.
-    fn write_journal(&mut self) {
+    fn write_journal(&self) {
         let events: Vec<Event> = {
             let mut core = self.shared.core();
             std::iter::from_fn(|| core.poll_event()).collect()
         };
-        for event in events {
-            self.journal.take(&event);
+        for event in &events {
+            journal::log(event);
+        }
+        if !events.is_empty() {
+            self.shared.count_events(|counts| {
+                events.iter().for_each(|event| journal::count(event, counts));
+            });
         }
         loop {
             let event = self.shared.core().poll_dispatch_event();

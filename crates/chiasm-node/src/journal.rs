@@ -1,45 +1,31 @@
 //! Events of the core as log lines (who, what, which limit, what to do), and how many of each.
 
-use std::collections::BTreeMap;
-
 use chiasm_core::admission::Event;
 use chiasm_core::dispatch;
 use chiasm_core::endpoint::Endpoint;
 
-/// What has been logged since the start. Events that the core had to drop are not among it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Journal {
-    /// Items that the engine had to encode, by reason.
-    pub(crate) fallbacks: BTreeMap<&'static str, u64>,
-    /// Requests that failed, by reason.
-    pub(crate) failures: BTreeMap<&'static str, u64>,
-    pub(crate) refused_endpoints: u64,
-    pub(crate) ack_timeouts: u64,
-    pub(crate) wrong_bytes: u64,
-    pub(crate) disagreements: u64,
-    pub(crate) breakers_opened: u64,
-}
+use crate::metrics::EventCounts;
 
-impl Journal {
-    /// Writes one line and counts it.
-    pub(crate) fn take(&mut self, event: &Event) {
-        log(event);
-        match event {
-            Event::FellBack { reason, .. } => {
-                *self.fallbacks.entry(reason.word()).or_default() += 1;
-            }
-            Event::Failed { reason, .. } => *self.failures.entry(reason.word()).or_default() += 1,
-            Event::Refused(_) => self.refused_endpoints += 1,
-            Event::AckTimeout { .. } => self.ack_timeouts += 1,
-            Event::WrongBytes { .. } => self.wrong_bytes += 1,
-            Event::Disagree { .. } => self.disagreements += 1,
-            Event::BreakerOpened { .. } => self.breakers_opened += 1,
-            Event::BreakerClosed { .. } => {}
+/// Counts one that is written.
+pub(crate) fn count(event: &Event, counts: &mut EventCounts) {
+    match event {
+        Event::FellBack { reason, .. } => {
+            *counts.fallbacks.entry(reason.word()).or_default() += 1;
         }
+        Event::Failed { reason, .. } => {
+            *counts.unavailable.entry(reason.word()).or_default() += 1;
+        }
+        Event::Refused(_) => counts.refused_endpoints += 1,
+        Event::AckTimeout { .. } => counts.ack_timeouts += 1,
+        Event::WrongBytes { .. } => counts.wrong_bytes += 1,
+        Event::Disagree { .. } => counts.disagreements += 1,
+        Event::BreakerOpened { .. } => counts.breakers_opened += 1,
+        Event::BreakerClosed { .. } => {}
     }
 }
 
-fn log(event: &Event) {
+/// Writes one line.
+pub(crate) fn log(event: &Event) {
     match event {
         Event::Refused(refusal) => tracing::warn!("{refusal}"),
         Event::AckTimeout { source, hash, attempt, waited, budget_left } => tracing::warn!(

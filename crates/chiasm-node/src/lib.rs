@@ -11,6 +11,7 @@ mod fault;
 mod inbound;
 mod journal;
 mod limits;
+pub mod metrics;
 mod named_socket;
 mod node;
 mod operator_config;

@@ -14,6 +14,7 @@ use chiasm_core::time::Nanos;
 use chiasm_region::Region;
 
 use crate::clock;
+use crate::metrics::{EventCounts, SocketCounts};
 use crate::poller::Waker;
 use crate::workers::Workers;
 
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) region: Region,
     pub(crate) workers: Workers,
     stopping: AtomicBool,
+    events: Mutex<EventCounts>,
+    sockets: Mutex<SocketCounts>,
     contacted: Mutex<BTreeSet<Endpoint>>,
 }
 
@@ -44,6 +47,8 @@ impl Shared {
             region,
             workers: Workers::default(),
             stopping: AtomicBool::new(false),
+            events: Mutex::default(),
+            sockets: Mutex::default(),
             contacted: Mutex::new(BTreeSet::new()),
         }
     }
@@ -109,6 +114,26 @@ impl Shared {
     pub(crate) fn all_contacted(&self) -> Vec<Endpoint> {
         let contacted = self.contacted.lock().unwrap_or_else(PoisonError::into_inner);
         contacted.iter().cloned().collect()
+    }
+
+    /// What has been logged so far.
+    pub(crate) fn event_counts(&self) -> EventCounts {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Counts events that are logged.
+    pub(crate) fn count_events(&self, count: impl FnOnce(&mut EventCounts)) {
+        count(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The node's sockets as its thread last saw them.
+    pub(crate) fn socket_counts(&self) -> SocketCounts {
+        *self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The node's thread has looked at its sockets.
+    pub(crate) fn note_sockets(&self, counts: SocketCounts) {
+        *self.sockets.lock().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
     pub(crate) fn stop(&self) {

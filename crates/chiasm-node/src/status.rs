@@ -12,7 +12,7 @@ mod socket;
 
 pub use self::ask::{AskError, ask, sockets};
 
-pub(crate) use self::report::{Life, Report};
+pub(crate) use self::report::{Life, Report, word};
 pub(crate) use self::serve::{Ask, Server};
 pub(crate) use self::socket::StatusSocket;
 

@@ -18,6 +18,7 @@ use clap::Args;
 
 use self::items::Fetching;
 use super::identity::IdentityArguments;
+use super::metrics::MetricsArguments;
 use super::planes;
 use super::stop::StopSignal;
 use crate::exit::Failure;
@@ -89,6 +90,9 @@ pub(crate) struct FetchCommand {
     force: bool,
 
     #[command(flatten)]
+    metrics: MetricsArguments,
+
+    #[command(flatten)]
     identity: IdentityArguments,
 }
 
@@ -102,6 +106,8 @@ pub(crate) fn run(command: &FetchCommand, json: bool) -> Result<(), Failure> {
         Failure::input(anyhow!("{}", problems.join("\n       ")))
     })?;
     let node = Node::start(&plan.config)?;
+    // Dropped before the node.
+    let _metrics = command.metrics.serve(&node)?;
     let mut fetching = Fetching::new(&node, &store, &plan);
     fetching.run(&stop)?;
     let report = fetching.into_report();

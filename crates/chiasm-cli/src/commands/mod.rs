@@ -5,6 +5,7 @@ mod demo;
 mod endpoint;
 mod fetch;
 mod identity;
+mod metrics;
 mod planes;
 mod produce;
 mod progress;

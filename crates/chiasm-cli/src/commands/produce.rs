@@ -16,6 +16,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::identity::IdentityArguments;
+use super::metrics::MetricsArguments;
 use super::stop::StopSignal;
 use super::{planes, progress, table};
 use crate::exit::{Failure, say};
@@ -84,6 +85,9 @@ pub(crate) struct ProduceCommand {
     fault: Option<Fault>,
 
     #[command(flatten)]
+    metrics: MetricsArguments,
+
+    #[command(flatten)]
     identity: IdentityArguments,
 }
 
@@ -92,6 +96,8 @@ pub(crate) fn run(command: &ProduceCommand, json: bool) -> Result<(), Failure> {
     let stop = StopSignal::install()?;
     let (config, encodings) = prepare(command).map_err(Failure::Input)?;
     let node = Node::start(&config)?;
+    // Dropped before the node.
+    let _metrics = command.metrics.serve(&node)?;
     load(&node, &encodings, &stop)?;
     if stop.came() {
         return Ok(());

@@ -47,7 +47,10 @@ impl Admission {
             let (rows, width) = (found.meta().rows, found.meta().width);
             if found.state() == EntryState::Ready {
                 if tracked.item.form.fits(found.meta()) {
-                    self.pin(at, entry, call);
+                    let at_once = tracked.since.is_none();
+                    if self.pin(at, entry, call) && at_once {
+                        self.lookups.hits += 1;
+                    }
                     return;
                 }
                 if call.cache.evict(entry).is_err() {

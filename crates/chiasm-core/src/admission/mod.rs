@@ -48,7 +48,7 @@ pub use self::event::Event;
 pub use self::offer::{Form, Item, Offer};
 pub use self::outcome::{OUTCOMES, Outcome, Signal, Trouble};
 pub use self::reason::Reason;
-pub use self::report::{ItemReport, Verdict};
+pub use self::report::{ItemReport, Lookups, Verdict};
 
 use self::backoff::Backoff;
 use self::breaker::Breakers;
@@ -118,6 +118,7 @@ pub struct Admission {
     /// Producers for which something may be started again in this call.
     freed: BTreeSet<Endpoint>,
     steps: u64,
+    lookups: Lookups,
 }
 
 impl Admission {
@@ -138,6 +139,7 @@ impl Admission {
             pending: BTreeSet::new(),
             freed: BTreeSet::new(),
             steps: 0,
+            lookups: Lookups::default(),
             config,
         }
     }

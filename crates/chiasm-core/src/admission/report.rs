@@ -48,6 +48,16 @@ pub struct ItemReport<'a> {
     pub entry: Option<EntryKey>,
 }
 
+/// How often an item's entry was in the region at once. Items that the engine encodes without having
+/// waited count in neither.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lookups {
+    /// Items whose entry was there.
+    pub hits: u64,
+    /// Items that had to wait: for a read, or for a save that was under way.
+    pub misses: u64,
+}
+
 impl Admission {
     /// How each item of the request stands, in the order in which they were named; nothing if the
     /// request is not known.
@@ -119,6 +129,12 @@ impl Admission {
     #[must_use]
     pub fn waiting_for_room(&self) -> usize {
         self.room.queued()
+    }
+
+    /// How looking for items' entries has gone since the start.
+    #[must_use]
+    pub fn lookups(&self) -> Lookups {
+        self.lookups
     }
 
     /// Attempts since the start that were not the first of their read.

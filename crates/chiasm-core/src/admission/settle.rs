@@ -24,6 +24,9 @@ impl Admission {
         if tracked.waits() {
             return;
         }
+        if tracked.since.is_none() {
+            self.lookups.misses += 1;
+        }
         let deadline = tracked.since.get_or_insert(now).after(budget).after(TICK);
         tracked.deadline = Some(deadline);
         self.timers.set(deadline, Timer::Budget(at));

@@ -146,7 +146,11 @@ impl Consumer {
                 if let Some(extension) = &ack.chiasm {
                     self.away.seen(endpoint, extension.epoch);
                 }
-                match self.answered(endpoint, ack.mm_hash, attempt) {
+                let answer = self.answered(endpoint, ack.mm_hash, attempt);
+                if let Some(answer) = &answer {
+                    self.counters.ack_latency.observe(now.since(answer.sent));
+                }
+                match answer {
                     Some(answer) if answer.given_up => self.decline(endpoint, &answer, &ack),
                     Some(answer) => self.take_ack(now, endpoint, &answer, &ack, cache),
                     None => {}
@@ -192,7 +196,7 @@ impl Consumer {
                     self.away.note(&wanted.source, reading.agreed.epoch, *plane);
                 }
                 match verify(now, end, &reading) {
-                    Ok(()) => self.publish(id, &reading, cache),
+                    Ok(()) => self.publish(now, id, &reading, cache),
                     Err(reason) => {
                         discard(cache, reading.entry);
                         if reason.class() == FailureClass::ReadWrong {
@@ -210,7 +214,7 @@ impl Consumer {
         }
     }
 
-    fn publish(&mut self, id: TransferId, reading: &Reading, cache: &mut Cache) {
+    fn publish(&mut self, now: Nanos, id: TransferId, reading: &Reading, cache: &mut Cache) {
         let AgreedRead { meta, digest, plane, .. } = reading.agreed;
         let (entry, conflict) = match cache.publish(reading.entry, digest) {
             Ok(()) => (reading.entry, false),
@@ -230,6 +234,8 @@ impl Consumer {
         let bytes = meta.bytes;
         self.counters.arrived += 1;
         *self.counters.bytes.entry(plane).or_default() += bytes;
+        let took = now.since(reading.since);
+        self.counters.read_latency.entry(plane).or_default().observe(took);
         self.report(id, Ok(Arrived { entry, bytes, plane, conflict }));
         self.forget(id);
     }

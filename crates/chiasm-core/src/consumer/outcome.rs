@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Failure, TransferId};
 use crate::cache::EntryKey;
 use crate::endpoint::Endpoint;
+use crate::latency::LatencyHistogram;
 use crate::mm_hash::MmHash;
 use crate::plane::Plane;
 
@@ -47,4 +48,8 @@ pub struct ConsumerCounters {
     pub failed: BTreeMap<&'static str, u64>,
     /// Messages that answer nothing that is waited for.
     pub stray_acks: u64,
+    /// From the sending of a request to its answer, whatever it says.
+    pub ack_latency: LatencyHistogram,
+    /// From an OK ack to the last byte, for entries that arrived, by plane.
+    pub read_latency: BTreeMap<Plane, LatencyHistogram>,
 }

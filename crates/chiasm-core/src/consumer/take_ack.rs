@@ -72,7 +72,7 @@ impl Consumer {
             ReserveError::Full { .. } | ReserveError::Duplicate { .. } => FailureReason::NoRoom,
         })?;
         let deadline = now.after(self.config.read_timeout);
-        Ok(Reading { entry, agreed, held, lease_end, deadline })
+        Ok(Reading { entry, agreed, held, lease_end, since: now, deadline })
     }
 
     fn start_read(&mut self, id: TransferId, reading: Reading, ack: &XferAck<'_>, cache: &Cache) {

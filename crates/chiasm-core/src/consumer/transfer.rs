@@ -58,6 +58,8 @@ pub(super) struct Reading {
     pub(super) held: Held,
     /// Without a digest the bytes count only if they have landed before this instant (S2).
     pub(super) lease_end: Nanos,
+    /// When the ack came.
+    pub(super) since: Nanos,
     pub(super) deadline: Nanos,
 }
 

@@ -17,7 +17,7 @@ use chiasm_core::wire::AckStatus;
 use serde::Serialize;
 
 use crate::inbound::Inbound;
-use crate::journal::Journal;
+use crate::metrics::EventCounts;
 use crate::outbound::{LinkState, Outbound};
 use crate::shared::Shared;
 
@@ -183,9 +183,9 @@ impl<'a> Report<'a> {
         shared: &'a Shared,
         inbound: &Inbound,
         outbound: &Outbound,
-        journal: &Journal,
     ) -> Self {
         let region = &shared.region;
+        let events = shared.event_counts();
         let mut producers: BTreeMap<Endpoint, (LinkState, Gate)> =
             outbound.links().map(|(at, link)| (at.clone(), (link, Gate::Closed))).collect();
         let core = shared.core();
@@ -199,7 +199,7 @@ impl<'a> Report<'a> {
             }
         }
         let usage = core.usage();
-        let (serving, reading) = (Serving::of(&core, inbound), Reading::of(&core, journal));
+        let (serving, reading) = (Serving::of(&core, inbound), Reading::of(&core, &events));
         let dispatch = Dispatch::of(core.dispatches());
         let evictions = core.cache().evictions();
         let reserved = core.admission().reserved_blocks();
@@ -310,7 +310,7 @@ impl ServingCounters {
 }
 
 impl Reading {
-    fn of(core: &Instance, journal: &Journal) -> Self {
+    fn of(core: &Instance, events: &EventCounts) -> Self {
         let (admission, consumer) = (core.admission(), core.consumer());
         let counters = consumer.counters();
         let bytes = Plane::ALL.map(|plane| {
@@ -335,13 +335,13 @@ impl Reading {
                 failed: counters.failed.clone(),
                 retries: admission.retries(),
                 stray_acks: counters.stray_acks,
-                fallbacks: journal.fallbacks.clone(),
-                failures: journal.failures.clone(),
-                refused_endpoints: journal.refused_endpoints,
-                ack_timeouts: journal.ack_timeouts,
-                wrong_bytes: journal.wrong_bytes,
-                disagreements: journal.disagreements,
-                breakers_opened: journal.breakers_opened,
+                fallbacks: events.fallbacks.clone(),
+                failures: events.unavailable.clone(),
+                refused_endpoints: events.refused_endpoints,
+                ack_timeouts: events.ack_timeouts,
+                wrong_bytes: events.wrong_bytes,
+                disagreements: events.disagreements,
+                breakers_opened: events.breakers_opened,
                 dropped_events: admission.dropped_events(),
             },
         }
@@ -363,7 +363,7 @@ impl Reading {
     }
 }
 
-fn word(status: AckStatus) -> &'static str {
+pub(crate) fn word(status: AckStatus) -> &'static str {
     match status {
         AckStatus::Ok => "ok",
         AckStatus::Missing => "missing",
