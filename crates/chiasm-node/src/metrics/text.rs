@@ -65,7 +65,7 @@ fn encode_value(
         (_, Value::Latency(latency)) => {
             let steps = latency
                 .steps()
-                .map(|(end, count)| (end.map_or(f64::MAX, |end| end.as_secs_f64()), count));
+                .map(|(end, count)| (end.map_or(f64::INFINITY, |end| end.as_secs_f64()), count));
             let steps: Vec<(f64, u64)> = steps.collect();
             let sum = latency.sum().as_secs_f64();
             encoder.encode_histogram::<NoLabelSet>(sum, latency.count(), &steps, None)
