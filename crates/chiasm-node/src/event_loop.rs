@@ -154,7 +154,9 @@ impl EventLoop {
         }
         if !events.is_empty() {
             self.shared.count_events(|counts| {
-                events.iter().for_each(|event| journal::count(event, counts));
+                for event in &events {
+                    journal::count(event, counts);
+                }
             });
         }
         loop {

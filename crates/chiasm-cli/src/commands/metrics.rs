@@ -108,7 +108,7 @@ fn answer(mut client: TcpStream, source: &MetricsSource) -> std::io::Result<()> 
     let end = Instant::now() + DEADLINE;
     client.set_nonblocking(false)?;
     let request = read_request(&mut client, end)?;
-    let mut words = request.split(|byte| byte.is_ascii_whitespace());
+    let mut words = request.split(u8::is_ascii_whitespace);
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
     let (status, kind, body) = match (method, path) {

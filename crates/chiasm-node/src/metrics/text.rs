@@ -1,4 +1,4 @@
-//! The metrics as text, in the format that Prometheus and others scrape (OpenMetrics 1.0).
+//! The metrics as text, in the format that Prometheus and others scrape (`OpenMetrics` 1.0).
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use super::{Family, Kind, Metrics, Value};
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl Metrics {
-    /// All metrics as OpenMetrics text.
+    /// All metrics as `OpenMetrics` text.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut registry = Registry::default();
