@@ -24,6 +24,7 @@ __all__ = [
     "WorkerError",
     "__version__",
     "drain_logs",
+    "nixl_helper",
 ]
 
 __version__: Final[str]

@@ -56,8 +56,11 @@ def test_a_consumer_reads_from_an_approved_producer(plane: str) -> None:
             assert consumer.node.ensure("request", 2, 0) is None, "another number of items"
             assert consumer.node.ensure("request", 1, 100) == READY
             metrics = consumer.node.metrics()
-            assert metrics[f"chiasm_read_bytes_total/{plane}"] == 8 * ROW_BYTES
-            assert metrics["chiasm_loads_total/done"] == 1
+            assert metrics[f"chiasm_arrived_bytes_total/{plane}"] == 8 * ROW_BYTES
+            assert metrics["chiasm_dispatch_events_total/loaded"] == 1
+            assert metrics["chiasm_ack_latency_count_total"] == 1
+            assert metrics["chiasm_ack_latency_seconds_total"] > 0
+            assert metrics[f"chiasm_read_latency_count_total/{plane}"] == 1
             consumer.node.finish("request")
 
 
@@ -187,8 +190,8 @@ def test_metrics_are_those_of_the_table() -> None:
     with instance("ec_both", ec_remote=True) as both:
         both.save("image", rows(4))
         found = both.node.metrics()
-    assert found["chiasm_saves_total/done"] == 1
-    assert found["chiasm_blocks/total"] == 64
+    assert found["chiasm_dispatch_events_total/saved"] == 1
+    assert sum(value for name, value in found.items() if name.startswith("chiasm_blocks/")) == 64
     for key, value in found.items():
         name, *label = key.split("/")
         kind, labelled, meaning = _native.METRICS[name]

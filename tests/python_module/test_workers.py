@@ -87,7 +87,7 @@ def test_extents_end_with_the_encoder_output_not_with_its_last_block(both: Insta
 
 
 def failed_saves(both: Instance) -> float:
-    return both.node.metrics()["chiasm_saves_total/failed"]
+    return both.node.metrics()["chiasm_dispatch_events_total/failed_save"]
 
 
 @pytest.mark.parametrize("wrong", [-1, 1])
@@ -126,7 +126,7 @@ def test_a_save_is_no_load_and_a_load_is_no_save(both: Instance) -> None:
     both.worker.complete(load, False)
     both.worker.complete(save, False)
     until(both.node, "both over", lambda: both.node.outstanding == 0)
-    assert both.node.metrics()["chiasm_loads_total/failed"] == 1
+    assert both.node.metrics()["chiasm_dispatch_events_total/failed_load"] == 1
 
 
 def test_a_second_report_changes_nothing(both: Instance) -> None:
@@ -134,7 +134,7 @@ def test_a_second_report_changes_nothing(both: Instance) -> None:
     memory = Memory(bytearray(rows(4)))
     both.worker.save(order, memory.address, memory.nbytes)
     both.worker.complete(order, False)
-    ignored = lambda: both.node.metrics()["chiasm_ignored_reports_total"] == 1  # noqa: E731
+    ignored = lambda: both.node.metrics()["chiasm_dispatch_events_total/ignored_report"] == 1  # noqa: E731
     until(both.node, "ignored", ignored)
     assert both.node.has_entry("image")
 
@@ -152,7 +152,7 @@ def test_after_its_shutdown_a_worker_does_nothing(both: Instance) -> None:
     ):
         with pytest.raises(WorkerError, match="shut down"):
             call()
-    lost = lambda: both.node.metrics()["chiasm_saves_total/lost"] == 1  # noqa: E731
+    lost = lambda: both.node.metrics()["chiasm_dispatch_events_total/lost_save"] == 1  # noqa: E731
     until(both.node, "lost", lost)
 
 
@@ -204,7 +204,7 @@ def test_two_ranks_in_processes_of_their_own() -> None:
 
         # A worker that is killed with an order out: its blocks rest, all else goes on.
         first.kill()
-        lost = lambda: node.metrics()["chiasm_saves_total/lost"] == 1  # noqa: E731
+        lost = lambda: node.metrics()["chiasm_dispatch_events_total/lost_save"] == 1  # noqa: E731
         until(node, "the order is lost", lost)
         assert node.absent_ranks == [0]
         assert node.metrics()["chiasm_blocks/quarantined"] == 4

@@ -41,8 +41,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add(name, node::number(decision))?;
     }
     let metrics = PyDict::new(py);
-    for (name, kind, label, meaning) in metrics::METRICS {
-        metrics.set_item(name, (*kind, *label, *meaning))?;
+    for (name, kind, label, meaning) in metrics::table() {
+        metrics.set_item(name, (kind, label, meaning))?;
     }
     module.add("METRICS", metrics)?;
     module.add("ConfigError", py.get_type::<error::ConfigError>())?;

@@ -1,7 +1,7 @@
 //! How the region is used, in numbers.
 
 /// A snapshot of the counters. `free + live + quarantined == total` always (S4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Blocks of the region.
     pub total: u32,

@@ -23,7 +23,7 @@ use crate::node::Node;
 use crate::shared::Shared;
 
 /// What a node holds, waits for and has counted since its start.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
     /// Who has the blocks.
     pub usage: Usage,
