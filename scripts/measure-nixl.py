@@ -1,9 +1,9 @@
 """Measures reads through a NIXL helper process beside a bare NIXL read and upstream's transport.
 
-All in one run, on one host, one read at a time, blocks of 7168 bytes. Chiasm's entries are contiguous
-and are one piece; a bare read is one descriptor between two Python agents without progress threads;
-upstream's transport has one descriptor a block. Needs `make vllm` and CHIASM_NIXL_DRIVE (a release
-build of `cargo build --release -p chiasm-nixl --example drive`). Prints a table of milliseconds.
+All in one run, on one host, one read at a time, blocks of 7168 bytes. Chiasm's entries are
+contiguous and are one piece; a bare read is one descriptor between two Python agents without
+progress threads; upstream's transport has one descriptor a block. Needs `make vllm` and, in
+CHIASM_NIXL_DRIVE, what `cargo build --release -p chiasm-nixl --example drive` makes.
 """
 
 import os

@@ -3,6 +3,7 @@
 //! It must never keep a lock: a helper that outlives its node, stopped or slow to end, must not make a
 //! dead region look alive. Its pages stay mapped for as long as it lives, whatever becomes of the file.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -50,7 +51,13 @@ impl Region {
 pub struct LentRegion {
     geometry: Geometry,
     mapping: Mapping,
+    lending: Lending,
+    /// Bytes that have been faulted in, from the start.
+    populated: Cell<usize>,
 }
+
+/// Most bytes of one region that are faulted in ahead of their use.
+const POPULATED_BYTES: usize = 16 << 30;
 
 impl LentRegion {
     /// Map the region behind `file`, all of it. The header is checked as a stranger's would be.
@@ -64,7 +71,7 @@ impl LentRegion {
         let header = file::read_header(file.as_fd(), &path)?;
         let mapping = Mapping::new(file.as_fd(), mapped_bytes(&header), lending.into())
             .map_err(|source| RegionError::io("map", &path, source))?;
-        Ok(Self { geometry: header.geometry, mapping })
+        Ok(Self { geometry: header.geometry, mapping, lending, populated: Cell::new(0) })
     }
 
     /// Address of block 0 in this process, valid while this value lives, for
@@ -74,6 +81,25 @@ impl LentRegion {
     pub fn blocks_address(&self) -> usize {
         let blocks = self.geometry.blocks_piece();
         self.mapping.bytes().pointer(blocks.at, blocks.len).addr()
+    }
+
+    /// Fault the next `bytes` bytes in, so that no read stops for them; whether some are left to be asked
+    /// for. About 150 us per MiB. Where the kernel cannot (it can from 5.14 on), nothing happens and
+    /// nothing is left.
+    pub fn populate(&self, bytes: usize) -> bool {
+        let all = self.mapping.len().min(POPULATED_BYTES);
+        let from = self.populated.get();
+        if from >= all {
+            return false;
+        }
+        let now = bytes.min(all - from);
+        let outcome = match self.lending {
+            Lending::ReadOnly => self.mapping.populate_read(from, now),
+            Lending::ReadWrite => self.mapping.populate_write(from, now),
+        };
+        let to = if outcome.is_ok() { from + now } else { all };
+        self.populated.set(to);
+        to < all
     }
 
     /// Bytes of all blocks together.

@@ -138,6 +138,11 @@ impl Mapping {
         self.advise_from(at, len, Advice::LinuxPopulateRead)
     }
 
+    /// As [`Mapping::populate_read`], for writing.
+    pub(crate) fn populate_write(&self, at: usize, len: usize) -> Result<(), Errno> {
+        self.advise_from(at, len, Advice::LinuxPopulateWrite)
+    }
+
     fn advise(&self, len: usize, advice: Advice) -> Result<(), Errno> {
         self.advise_from(0, len, advice)
     }

@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ class Lines:
     def close(self) -> None:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):  # what it was told and did not live to read
+            self.process.stdin.close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
@@ -108,7 +110,8 @@ class Peer(Lines):
 
     def answers_or_ends(self) -> None:
         """Wait until it has made progress, or is no more."""
-        self.say({"op": "about"})
+        with suppress(BrokenPipeError):
+            self.say({"op": "about"})
         assert self.process.stdout is not None
         assert select.select([self.process.stdout], [], [], LIMIT_S)[0]
 

@@ -118,6 +118,9 @@ fn fresh_name() -> String {
     format!("chiasm-read-{:016x}-{}", u64::from_le_bytes(random), std::process::id())
 }
 
+/// Bytes that are faulted in between two looks at the socket, while there is nothing else to do.
+const POPULATE_BYTES: usize = 1 << 20;
+
 /// Map what was lent and register its blocks. The mapping stays for as long as the process: NIXL has its
 /// address.
 fn register(

@@ -10,7 +10,7 @@ use chiasm_region::Lending;
 
 use super::link::Link;
 use super::peers::{Failure, Peers};
-use super::{Stop, register};
+use super::{POPULATE_BYTES, Stop, register};
 use crate::capi::{Agent, Local, Transfer, TransferState};
 use crate::command::{Command, PeerId, ReadId};
 use crate::event::{Event, FailureKind, Ready};
@@ -71,7 +71,7 @@ pub(super) fn run(
                 // Notifications of others' to this agent are nobody's business.
                 let _ = reader.agent.progress(|_, _| {});
                 link.wait(Some(LINGER_PAUSE))?;
-            } else {
+            } else if !region.populate(POPULATE_BYTES) {
                 link.wait(None)?;
             }
         } else if now.duration_since(last_work) < BUSY {

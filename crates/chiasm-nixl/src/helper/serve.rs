@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use chiasm_region::Lending;
 
 use super::link::Link;
-use super::{Stop, register};
+use super::{POPULATE_BYTES, Stop, register};
 use crate::capi::Agent;
 use crate::command::Command;
 use crate::event::{Event, Ready};
@@ -96,6 +96,9 @@ pub(super) fn run(
             lost = 0;
         }
         link.flush()?;
+        if !live && region.populate(POPULATE_BYTES) {
+            continue;
+        }
         link.wait((live && !link.is_full()).then_some(pause))?;
     }
 }

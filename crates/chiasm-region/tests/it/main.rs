@@ -7,6 +7,7 @@ mod hazards;
 mod headers;
 mod hostile;
 mod join;
+mod lent;
 mod lifetime;
 mod namespaces;
 mod node_life;
