@@ -39,8 +39,8 @@ def test_evicted_earlier_in_the_same_step(start: Start) -> None:
 
 
 def test_evicted_by_another_item_of_the_same_request(start: Start) -> None:
-    consumer = start("ec_consumer", cache_embeddings=6)
-    consumer.run(request("a", [image("cat", 4)]))
+    consumer = start("ec_consumer", cache_embeddings=8)
+    consumer.run(request("a", in_a_row(image("cat", 4), image("bird", 4))))
     consumer.run(request("b", in_a_row(image("dog", 4), image("cat", 4, data="sizes"))))
     assert consumer.failed == {"b"}
     roomy = start("ec_consumer", cache_embeddings=8)

@@ -149,13 +149,17 @@ def test_hazard_c3_an_order_that_no_worker_performs_is_given_up(start: Start) ->
     assert engine.node.has_entry("dog")
 
 
+@pytest.mark.parametrize(("times", "width"), [(1, 128), (2, 32), (1, 32)])
 def test_an_output_of_another_shape_is_not_saved(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch, times: int, width: int
 ) -> None:
+    """Wider, of as many bytes in other rows, narrower."""
     from tests.vllm import engine as module
 
     engine = start("ec_producer")
-    monkeypatch.setattr(module, "encoded", lambda name, rows: encoded(name, rows, width=128))
+    monkeypatch.setattr(
+        module, "encoded", lambda name, rows: encoded(name, times * rows, width=width)
+    )
     engine.run(request("a", [image("cat")]))
     engine.settle()
     assert not engine.node.has_entry("cat")

@@ -62,7 +62,8 @@ def dtype_of(order: "Order", otherwise: torch.dtype) -> torch.dtype:
 def fits(order: "Order", tensor: torch.Tensor) -> bool:
     """Whether this is the encoder output that the order was made for. What is not is not saved: it
     was announced in another shape."""
-    if tensor.nbytes == order.nbytes and tensor.numel() == order.rows * order.width:
+    of_rows = tensor.dim() > 0 and tensor.shape[-1] == order.width
+    if of_rows and tensor.numel() == order.rows * order.width and tensor.nbytes == order.nbytes:
         return True
     logger.warning(
         "an encoder output of shape %s (%s, %d bytes) is not saved: %d x %d elements (%d bytes) "

@@ -4,7 +4,7 @@ vLLM tells a connector when an entry is allocated, but not when one goes, nor th
 (`reset_encoder_cache`). Two answers need the truth: may a request run whose item was not announced
 and has no pixels (wrongly yes ends the engine), and can an output be saved again without encoding
 it. So the scheduler that constructs the connector is looked up once, and its `EncoderCacheManager`
-is asked. Where there is none to ask, nothing counts as held.
+is asked. Where there is none to ask, nothing counts as held (docs/adr/0012).
 """
 
 import sys
