@@ -2,8 +2,8 @@
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock};
+use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use chiasm_core::cache::EntryKey;
 use chiasm_core::dispatch::{DispatchId, MAX_RANKS, Outcome, Rank, Receipt};
@@ -18,28 +18,23 @@ use crate::input::Input;
 const HEADER_BYTES: usize = 256;
 const AREA_BYTES: u64 = 64 << 10;
 
-/// One directory in memory for all inputs of this process.
-fn directory() -> &'static Path {
-    static DIRECTORY: OnceLock<TempDir> = OnceLock::new();
-    DIRECTORY
-        .get_or_init(|| tempfile::tempdir_in("/dev/shm").expect("room for a small directory"))
-        .path()
+/// A directory in memory, which goes with the value: a run leaves nothing behind.
+pub(crate) fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").expect("room for a small directory")
 }
 
-pub(crate) fn options(name: &str, blocks: u32, block_bytes: u64) -> RegionOptions {
-    let name = format!("chiasm-fuzz-{name}");
-    RegionOptions { dir: directory().to_owned(), ..RegionOptions::new(name, blocks, block_bytes) }
-}
-
-pub(crate) fn region_for_fuzzing(name: &str, blocks: u32, block_bytes: u64) -> Region {
-    Region::create(&options(name, blocks, block_bytes)).expect("room for a small region")
+/// A region in `dir`, as small as its blocks are.
+pub(crate) fn options(dir: &TempDir, blocks: u32, block_bytes: u64) -> RegionOptions {
+    let dir = dir.path().to_owned();
+    RegionOptions { dir, ..RegionOptions::new("chiasm-fuzz", blocks, block_bytes) }
 }
 
 /// A real header and the size of its file.
 fn real() -> &'static (Vec<u8>, u64) {
     static REAL: OnceLock<(Vec<u8>, u64)> = OnceLock::new();
     REAL.get_or_init(|| {
-        let region = region_for_fuzzing("real", 3, 100);
+        let dir = directory();
+        let region = Region::create(&options(&dir, 3, 100)).expect("room for a small region");
         let mut bytes = fs::read(region.path()).expect("our own file");
         let size = bytes.len() as u64;
         bytes.truncate(HEADER_BYTES);
@@ -50,8 +45,6 @@ fn real() -> &'static (Vec<u8>, u64) {
 /// The first byte says whether a real header is changed, at a place by a byte each, or given whole; the
 /// second how long the file is.
 pub(crate) fn header(bytes: &[u8]) {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().expect("no input panics while it holds the name");
     let (real_header, real_size) = real();
     let mut input = Input::new(bytes);
     let changed = input.flag();
@@ -69,7 +62,8 @@ pub(crate) fn header(bytes: &[u8]) {
         header.extend(input.take(HEADER_BYTES));
     }
 
-    let path = directory().join("chiasm-fuzz-header");
+    let dir = directory();
+    let path = dir.path().join("chiasm-fuzz");
     let file = dead_file(&path, size, &header);
     flock(&file, FlockOperation::LockShared).expect("nobody else has it");
     for attach in [Region::attach, Region::attach_read_only] {
@@ -103,9 +97,8 @@ fn dead_file(path: &PathBuf, size: u64, header: &[u8]) -> File {
 /// Words over the area behind the header: as 16 bits of place and a number, or as a record of a ring;
 /// in between the node takes what is there.
 pub(crate) fn rings(bytes: &[u8]) {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().expect("no input panics while it holds the name");
-    let options = options("rings", 2, 64);
+    let dir = directory();
+    let options = options(&dir, 2, 64);
     let mut region = Region::create_or_attach(&options).expect("room for a small region");
     region.claim_node().expect("nobody else has it");
     let file = File::options().write(true).open(region.path()).expect("our own file");

@@ -3,25 +3,12 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock};
 
 use safetensors::SafeTensors;
-use tempfile::TempDir;
 
 use crate::input::Input;
+use crate::region::directory;
 use crate::store::{FILE_NAME, TENSOR_NAME, scan};
-
-/// One directory for all inputs of this process.
-fn file() -> &'static Mutex<(TempDir, PathBuf)> {
-    static FILE: OnceLock<Mutex<(TempDir, PathBuf)>> = OnceLock::new();
-    FILE.get_or_init(|| {
-        let dir = tempfile::tempdir_in("/dev/shm").expect("room for a small directory");
-        let store = dir.path().join("hash");
-        fs::create_dir(&store).expect("a new directory");
-        Mutex::new((dir, store.join(FILE_NAME)))
-    })
-}
 
 /// The first byte says whether the header's length is there for the fuzzer, and then the second how many
 /// bytes follow the header.
@@ -37,10 +24,12 @@ pub(crate) fn file_of_a_store(bytes: &[u8]) {
     } else {
         input.rest().to_vec()
     };
-    let held = file().lock().expect("no input panics while it holds the file");
-    let path = &held.1;
-    fs::write(path, &content).expect("room for a small file");
-    let found = scan(path, 1 << 20);
+    let dir = directory();
+    let store = dir.path().join("hash");
+    fs::create_dir(&store).expect("a new directory");
+    let path = store.join(FILE_NAME);
+    fs::write(&path, &content).expect("room for a small file");
+    let found = scan(&path, 1 << 20);
     assert_eq!(found.encodings.len() + found.problems.len(), 1);
     for problem in &found.problems {
         let text = problem.to_string();

@@ -4,7 +4,6 @@
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use chiasm_core::cache::{Cache, EvictionPolicy};
@@ -21,18 +20,20 @@ use chiasm_core::time::Nanos;
 use chiasm_core::wire::{AckLimits, ReqExtension, XferAck, XferReq};
 use chiasm_planes::tcp::{Progress, ReadJob, ReadStream, ServeStream, Serving};
 use chiasm_region::Region;
+use tempfile::TempDir;
 
 use crate::input::Input;
-use crate::region::region_for_fuzzing;
+use crate::region::{directory, options};
 
 const BLOCKS: u32 = 8;
 const BLOCK_BYTES: u64 = 16;
 const PREAMBLE: &[u8] = b"\xC7hiasm\x01\x00";
 
-/// One region for all inputs of this process.
-fn region() -> &'static Mutex<Region> {
-    static REGION: OnceLock<Mutex<Region>> = OnceLock::new();
-    REGION.get_or_init(|| Mutex::new(region_for_fuzzing("stream", BLOCKS, BLOCK_BYTES)))
+/// A region and the directory that it is in.
+fn region() -> (Region, TempDir) {
+    let dir = directory();
+    let region = Region::create(&options(&dir, BLOCKS, BLOCK_BYTES));
+    (region.expect("room for a small region"), dir)
 }
 
 fn extent(first: u32, count: u32) -> Extent {
@@ -98,7 +99,7 @@ impl Serving for OneGrant {
 
 /// The first byte says whether the preamble is there for the fuzzer and how the rest is cut.
 pub(crate) fn producer(bytes: &[u8]) {
-    let region = region().lock().expect("no input panics while it holds the region");
+    let (region, _dir) = region();
     let content: Vec<u8> = (0..128).collect();
     region.copy_in(&[extent(0, BLOCKS)], 0, &content).expect("the whole region");
     let mut input = Input::new(bytes);
@@ -148,7 +149,7 @@ pub(crate) fn producer(bytes: &[u8]) {
 
 /// What a producer sends: pieces, each with its length in front, to a consumer with two open reads.
 pub(crate) fn consumer(bytes: &[u8]) {
-    let region = region().lock().expect("no input panics while it holds the region");
+    let (region, _dir) = region();
     region.copy_in(&[extent(0, BLOCKS)], 0, &[0xEE; 128]).expect("the whole region");
     let (near, far) = sockets();
     let mut stream = ReadStream::new(Nanos::ZERO);
