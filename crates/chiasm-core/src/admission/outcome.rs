@@ -106,6 +106,7 @@ impl Signal {
             | FailureReason::PlaneAway { .. } => Self::Answers,
             FailureReason::AckTimeout
             | FailureReason::Silent
+            | FailureReason::Mute
             | FailureReason::Refused
             | FailureReason::Unresolved(_)
             | FailureReason::Lost(_)

@@ -46,6 +46,9 @@ pub enum FailureReason {
         crate::limits::MAX_UNANSWERED_PER_LINK
     )]
     Silent,
+    /// The producer has said nothing at all for as long as an ack may take.
+    #[error("the connection has brought nothing for as long as an ack may take")]
+    Mute,
     /// Nobody listens at the producer's endpoint.
     #[error("connection refused")]
     Refused,
@@ -129,6 +132,7 @@ impl FailureReason {
             Self::NotReady(_) => "not_ready",
             Self::AckTimeout | Self::ReadTimeout => "timeout",
             Self::Silent => "silent",
+            Self::Mute => "mute",
             Self::Refused => "refused",
             Self::Unresolved(_) => "unresolved",
             Self::Unreachable(_) => "unreachable",
@@ -167,6 +171,7 @@ impl FailureReason {
             | Self::AckTimeout
             | Self::ReadTimeout
             | Self::Silent
+            | Self::Mute
             | Self::Refused
             | Self::Unresolved(_)
             | Self::Unreachable(_)

@@ -37,7 +37,13 @@ enum State {
     Down { opening: bool },
     /// Requests in the order in which they were sent. Requests of transfers that were given up stay,
     /// so that their late acks answer them and nothing newer.
-    Up { number: u64, session: String, unanswered: VecDeque<Request> },
+    Up {
+        number: u64,
+        session: String,
+        unanswered: VecDeque<Request>,
+        /// When it came up, or brought its latest message.
+        heard: Nanos,
+    },
     /// To be closed: whatever still comes is not listened to.
     Closing { unanswered: VecDeque<Request> },
 }
@@ -83,10 +89,24 @@ impl Link {
     }
 
     /// The link stands. What was unanswered on an earlier connection has to be asked again.
-    pub(super) fn up(&mut self, number: u64, session: String) {
-        let new = State::Up { number, session, unanswered: VecDeque::new() };
+    pub(super) fn up(&mut self, now: Nanos, number: u64, session: String) {
+        let new = State::Up { number, session, unanswered: VecDeque::new(), heard: now };
         let old = std::mem::replace(&mut self.state, new);
         self.waiting.extend(old.asked());
+    }
+
+    /// A message has come.
+    pub(super) fn hear(&mut self, now: Nanos) {
+        if let State::Up { heard, .. } = &mut self.state {
+            *heard = now;
+        }
+    }
+
+    /// Whether nothing has come since before `transfer` asked.
+    pub(super) fn is_mute_for(&self, transfer: TransferId) -> bool {
+        let State::Up { unanswered, heard, .. } = &self.state else { return false };
+        let theirs = unanswered.iter().find(|request| request.answer.transfer == transfer);
+        theirs.is_some_and(|request| *heard <= request.answer.sent)
     }
 
     /// The oldest transfer that has not asked and may do so now.

@@ -120,7 +120,7 @@ impl Consumer {
     pub fn link_up(&mut self, now: Nanos, endpoint: &Endpoint) {
         let Some(link) = self.links.get_mut(endpoint) else { return };
         self.next_session += 1;
-        link.up(self.next_session, format!("{}.{}", self.config.session, self.next_session));
+        link.up(now, self.next_session, format!("{}.{}", self.config.session, self.next_session));
         self.ask_waiting(now, endpoint);
     }
 
@@ -138,6 +138,9 @@ impl Consumer {
         if self.links.get(endpoint).is_none_or(|link| link.session().is_empty()) {
             self.counters.stray_acks += 1;
             return;
+        }
+        if let Some(link) = self.links.get_mut(endpoint) {
+            link.hear(now);
         }
         let limits = AckLimits { max_blocks: cache.usage().total as usize };
         match XferAck::decode(payload, &limits) {
@@ -247,7 +250,13 @@ impl Consumer {
         {
             self.deadlines.pop_first();
             match self.transfers.get(&id).map(|transfer| transfer.state) {
-                Some(State::Asking { .. }) => self.fail(id, FailureReason::AckTimeout),
+                Some(State::Asking { .. }) => {
+                    let mute = self.mute_link(id);
+                    self.fail(id, FailureReason::AckTimeout);
+                    if let Some(source) = mute {
+                        self.close(&source, FailureReason::Mute);
+                    }
+                }
                 Some(State::Reading(reading)) => {
                     self.abort(id, &reading, cache);
                     self.report_failure(id, FailureReason::ReadTimeout);
@@ -255,6 +264,13 @@ impl Consumer {
                 Some(State::Settling { .. }) | None => {}
             }
         }
+    }
+
+    /// The link of a transfer that waits for its ack, if it has brought nothing at all meanwhile: it
+    /// may be stuck in a way that no heartbeat sees, and another connection may not be.
+    fn mute_link(&self, id: TransferId) -> Option<Endpoint> {
+        let source = &self.transfers.get(&id)?.wanted.source;
+        self.links.get(source)?.is_mute_for(id).then(|| source.clone())
     }
 
     /// When [`Consumer::handle_timeout`] has something to do: just past the earliest deadline.

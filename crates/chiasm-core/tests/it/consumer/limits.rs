@@ -2,6 +2,7 @@
 
 use chiasm_core::consumer::{FailureClass, FailureReason, TransferId, Wanted};
 use chiasm_core::limits::{MAX_LINKS, MAX_UNANSWERED_PER_LINK};
+use chiasm_core::wire::{AckStatus, XferAck};
 
 use super::{SECOND, World, at, endpoint, near, wanted};
 
@@ -17,7 +18,7 @@ fn requests_past_the_window_wait_for_an_answer_to_one_before() {
     assert_eq!(world.sent.len(), MAX_UNANSWERED_PER_LINK);
     assert_eq!(world.closed, [], "a burst of ours is no silence of the producer's");
     let answered = world.sent[500].clone();
-    world.nack(at(1), &answered, chiasm_core::wire::AckStatus::Missing);
+    world.nack(at(1), &answered, AckStatus::Missing);
     assert_eq!(world.take_finished().unwrap().transfer, ids[500]);
     assert_eq!(world.last_sent().hash, MAX_UNANSWERED_PER_LINK.to_string());
     assert_eq!(world.sent.len(), MAX_UNANSWERED_PER_LINK + 1);
@@ -38,6 +39,9 @@ fn a_producer_that_answers_nothing_is_given_up_for_silent() {
     let mut world = World::connected(16);
     start_many(&mut world, MAX_UNANSWERED_PER_LINK);
     world.drain();
+    // It is not mute: it says something else.
+    let stray = XferAck::bare("something else", AckStatus::Missing).encode();
+    world.receive(at(SECOND), &near(), &stray);
     world.timeout(at(31 * SECOND));
     assert_eq!(world.finished.len(), MAX_UNANSWERED_PER_LINK);
     assert_eq!(world.closed, [], "nobody wants anything from it now");
@@ -49,6 +53,49 @@ fn a_producer_that_answers_nothing_is_given_up_for_silent() {
     let finished = world.take_finished().unwrap();
     assert_eq!(finished.transfer, late);
     assert_eq!(finished.outcome.unwrap_err().class, FailureClass::Retryable);
+    world.at_rest();
+}
+
+/// A connection can be stuck in a way that no heartbeat sees: a frame of which the rest never comes, or
+/// a peer that knows no PING. Another connection may not be.
+#[test]
+fn a_link_that_brings_nothing_for_the_time_of_an_ack_is_closed() {
+    let mut world = World::connected(16);
+    let early = world.start(at(0), &wanted("early", 1));
+    let later = world.start(at(20 * SECOND), &wanted("later", 1));
+    world.timeout(at(30 * SECOND));
+    assert_eq!(world.closed, [], "at its very end the time is not over");
+    world.timeout(at(30 * SECOND + 1));
+    assert_eq!(world.closed, [(near(), FailureReason::Mute)]);
+    let failed = world.take_finished().unwrap();
+    assert_eq!(
+        (failed.transfer, failed.outcome.unwrap_err().reason),
+        (early, FailureReason::AckTimeout)
+    );
+    world.down(&near(), &FailureReason::Mute);
+    let failed = world.take_finished().unwrap();
+    assert_eq!(
+        (failed.transfer, failed.outcome.unwrap_err().class),
+        (later, FailureClass::Retryable)
+    );
+    world.at_rest();
+}
+
+/// A producer that answers somebody is not stuck, only slow with one.
+#[test]
+fn a_link_that_has_brought_anything_since_stays() {
+    let mut world = World::connected(16);
+    world.start(at(0), &wanted("slow", 1));
+    let slow = world.last_sent();
+    world.start(at(SECOND), &wanted("quick", 1));
+    let quick = world.last_sent();
+    world.nack(at(2 * SECOND), &quick, AckStatus::Missing);
+    world.timeout(at(31 * SECOND));
+    assert_eq!(world.closed, []);
+    world.ack(at(32 * SECOND), &slow, 1);
+    assert_eq!(world.closed, [], "what comes too late for it gives its grant back");
+    world.finished.clear();
+    world.down(&near(), &FailureReason::Refused);
     world.at_rest();
 }
 

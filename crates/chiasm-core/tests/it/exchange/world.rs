@@ -167,6 +167,16 @@ impl World {
         consumer.link_down(&endpoint_of(connection.source), reason);
     }
 
+    /// The reader gives up a connection that has brought nothing for too long.
+    fn hang_up(&mut self, reader: usize, source: usize) {
+        let theirs = self.network.which(|connection| {
+            !connection.broken && (connection.reader, connection.source) == (reader, source)
+        });
+        for index in theirs {
+            self.break_connection(index, &FailureReason::Mute);
+        }
+    }
+
     fn source_notices(&mut self, index: usize) {
         let connection = self.network.connections.remove(index);
         let Source { producer, cache, .. } = &mut self.sources[connection.source];
@@ -200,6 +210,9 @@ impl World {
                 match action {
                     ConsumerAction::OpenLink(endpoint) => {
                         self.network.opening.push((reader, source_at(&endpoint)));
+                    }
+                    ConsumerAction::CloseLink(endpoint, FailureReason::Mute) => {
+                        self.hang_up(reader, source_at(&endpoint));
                     }
                     ConsumerAction::CloseLink(_, reason) => {
                         panic!("nobody sends garbage: {reason}")
