@@ -301,6 +301,8 @@ impl Instance {
     /// [`Admission::set_allowlist`].
     pub fn set_allowlist(&mut self, now: Nanos, allowed: Allowlist) {
         self.admission.set_allowlist(now, allowed, &mut self.cache, &mut self.consumer);
+        self.consumer.leave(|endpoint| !self.admission.is_allowed(endpoint));
+        self.settle(now);
         self.allowlist_version += 1;
     }
 

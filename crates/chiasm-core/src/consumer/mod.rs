@@ -133,6 +133,16 @@ impl Consumer {
         }
     }
 
+    /// The links to these producers are given up, those included that nobody has opened yet: whoever
+    /// owns the connections closes them, and a later transfer asks for a new one.
+    pub fn leave(&mut self, gone: impl Fn(&Endpoint) -> bool) {
+        let gone: Vec<Endpoint> = self.links.keys().filter(|it| gone(it)).cloned().collect();
+        for endpoint in gone {
+            let reason = FailureReason::Unreachable("not on the allowlist".into());
+            self.link_down(&endpoint, &reason);
+        }
+    }
+
     /// One message from the producer at `endpoint`.
     pub fn receive(&mut self, now: Nanos, endpoint: &Endpoint, payload: &[u8], cache: &mut Cache) {
         if self.links.get(endpoint).is_none_or(|link| link.session().is_empty()) {

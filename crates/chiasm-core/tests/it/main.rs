@@ -15,6 +15,7 @@ mod consumer;
 mod dispatch;
 mod endpoint;
 mod exchange;
+mod found_by_simulation;
 mod hazards;
 mod identity;
 mod producer;
