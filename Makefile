@@ -106,6 +106,14 @@ test-e2e: setup vllm build wheel ## real engines on the CPU: producers, consumer
 	$(venv)/bin/python -m zipfile -e $(target)/wheels/release/chiasm-*.whl $(CHIASM_TEST_SITE)
 	$(venv)/bin/pytest tests/e2e
 
+SEEDS ?= 10000
+FIRST ?= 0
+
+.PHONY: soak
+soak: build ## by hand: many simulated fleets (SEEDS=10000 FIRST=0)
+	$(call step,commit $(shell git rev-parse --short HEAD)$(comma) $(SEEDS) seeds from $(FIRST))
+	$(CHIASM_BIN) sim run --seeds $(SEEDS) --first $(FIRST) --tally
+
 .PHONY: lint
 lint: setup check-tree fmt-check clippy doc lint-python ## everything that only reads the code
 

@@ -9,6 +9,7 @@ mod metrics;
 mod planes;
 mod produce;
 mod progress;
+mod sim;
 mod status;
 mod stop;
 mod table;
@@ -48,6 +49,7 @@ enum Command {
     Fetch(fetch::FetchCommand),
     Planes(planes::PlanesCommand),
     Produce(produce::ProduceCommand),
+    Sim(sim::SimCommand),
     Status(status::StatusCommand),
     Wire(wire::WireCommand),
 }
@@ -67,6 +69,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Fetch(command) => fetch::run(&command, arguments.json),
         Command::Planes(command) => planes::run(&command, arguments.json),
         Command::Produce(command) => produce::run(&command, arguments.json),
+        Command::Sim(command) => sim::run(&command, arguments.json),
         Command::Status(command) => status::run(&command, arguments.json),
         Command::Wire(command) => wire::run(command, arguments.json),
     }

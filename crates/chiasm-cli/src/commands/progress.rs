@@ -13,6 +13,15 @@ pub(crate) fn bar(bytes: u64, verb: &'static str) -> ProgressBar {
     bar.with_prefix(verb)
 }
 
+/// A bar over so many pieces of work.
+pub(crate) fn count(pieces: u64, verb: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(pieces);
+    if let Ok(style) = ProgressStyle::with_template("{prefix:>10} [{bar:32}] {pos}/{len} {eta}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.with_prefix(verb)
+}
+
 /// A sign of life for work of unknown length, likewise.
 pub(crate) fn spinner(what: &'static str) -> ProgressBar {
     let spinner = ProgressBar::new_spinner().with_message(what);

@@ -236,6 +236,15 @@ impl Cache {
         self.entries.get(key.index() as usize).filter(|entry| entry.generation == key.generation())
     }
 
+    /// Every entry, in whatever state, by slot. For tests and the simulator: it costs time in
+    /// proportion to the entries.
+    pub fn entries(&self) -> impl Iterator<Item = (EntryKey, &Entry)> {
+        self.entries.iter().filter_map(|(index, entry)| {
+            let index = u32::try_from(index).ok()?;
+            Some((EntryKey::from_parts(index, entry.generation), entry))
+        })
+    }
+
     /// Which entries the latest [`reserve`](Self::reserve) or [`stage`](Self::stage) evicted, in
     /// order. Nobody has to collect them: the next such call begins a new list.
     #[must_use]

@@ -1,0 +1,5 @@
+//! Whole fleets, many seeds.
+
+mod repeatable;
+mod seeds;
+mod shrinking;

@@ -1,0 +1,130 @@
+//! The seeds of CI: no promise breaks, and everything that can go wrong does so often enough.
+
+use std::num::NonZeroUsize;
+use std::process::Command;
+use std::thread;
+
+use chiasm_sim::Run;
+use chiasm_sim::fault::Fault;
+use chiasm_sim::shrink::shrink;
+use chiasm_sim::tally::Tally;
+
+/// So many, each time the same.
+const SEEDS: u64 = 300;
+
+/// What must have happened in these seeds, beside every fault, and how often at least.
+const TRANSITIONS: &[(&str, u64)] = &[
+    ("aborted while running", 10),
+    ("aborted while waiting", 10),
+    ("bad token", 20),
+    ("breaker closed", 20),
+    ("breaker opened", 20),
+    ("bytes over shm", 1000),
+    ("bytes over tcp", 1000),
+    ("cache evicted", 500),
+    ("decision fallback", 100),
+    ("decision ready", 1000),
+    ("decision unavailable", 100),
+    ("decision wait", 1000),
+    ("event ack timeout", 50),
+    ("event load late", 20),
+    ("event refused", 10),
+    ("event save failed", 10),
+    ("event save lost", 20),
+    ("event worker gone", 20),
+    ("event wrong bytes", 10),
+    ("failed: ack_mismatch", 10),
+    ("failed: budget", 10),
+    ("failed: nack_internal", 10),
+    ("failed: nack_missing", 10),
+    ("failed: not_allowed", 10),
+    ("failed: not_announced", 10),
+    ("fell back: producer_down", 10),
+    ("grant completed", 500),
+    ("grant done", 100),
+    ("grant expired", 50),
+    ("grant lost", 50),
+    ("link dormant", 100),
+    ("link down: connect_failed", 50),
+    ("link down: connect_timeout", 20),
+    ("link down: heartbeat_timeout", 50),
+    ("link down: io", 50),
+    ("link down: peer_closed", 50),
+    ("link up", 500),
+    ("load done", 1000),
+    ("load late", 20),
+    ("nack NACK_INTERNAL", 50),
+    ("nack NACK_MISSING", 50),
+    ("nack NACK_NOT_READY", 50),
+    ("node started again", 50),
+    ("read retried", 100),
+    ("reader over shm dead", 5),
+    ("report ignored", 20),
+    ("request malformed", 10),
+    ("request over quota", 20),
+    ("router closed: heartbeat_timeout", 20),
+    ("router closed: not_zmtp", 20),
+    ("save done", 1000),
+    ("save full", 20),
+    ("save lost", 20),
+    ("save reported late", 10),
+    ("stray ack", 20),
+    ("stray done", 20),
+    ("stream refused", 10),
+    ("transfer failed: digest", 10),
+    ("transfer failed: garbage", 10),
+    ("transfer failed: lease", 5),
+    ("transfer failed: lost", 50),
+    ("transfer failed: no_room", 5),
+    ("transfer failed: not_ready", 50),
+    ("transfer failed: plane", 20),
+    ("transfer failed: refused", 20),
+    ("transfer failed: timeout", 50),
+    ("transfer failed: unreachable", 10),
+];
+
+#[test]
+fn no_seed_breaks_a_promise_and_every_fault_and_transition_is_seen() {
+    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get) as u64;
+    let (mut tally, mut broken) = (Tally::default(), Vec::new());
+    thread::scope(|scope| {
+        let handles: Vec<_> =
+            (0..threads).map(|first| scope.spawn(move || run_every(first, threads))).collect();
+        for handle in handles {
+            let (part, seeds) = handle.join().expect("panics of a run are caught in it");
+            tally.merge(&part);
+            broken.extend(seeds);
+        }
+    });
+    broken.sort_unstable();
+    if let Some(seed) = broken.first() {
+        let shrunk = shrink(&Run::of_seed(*seed)).expect("it failed a moment ago");
+        panic!("{} seeds fail: {broken:?}\n{}", broken.len(), shrunk.describe(&commit()));
+    }
+    let faults = Fault::ALL.iter().map(|fault| (fault.name(), 10));
+    let wanted = faults.chain(TRANSITIONS.iter().copied());
+    let seldom: Vec<String> = wanted
+        .filter(|(name, least)| tally.of(name) < *least)
+        .map(|(name, least)| format!("{name}: {}, at least {least}", tally.of(name)))
+        .collect();
+    assert!(seldom.is_empty(), "not seen often enough:\n{}", seldom.join("\n"));
+}
+
+fn run_every(first: u64, step: u64) -> (Tally, Vec<u64>) {
+    let (mut tally, mut broken) = (Tally::default(), Vec::new());
+    let mut seed = first;
+    while seed < SEEDS {
+        let outcome = Run::of_seed(seed).outcome();
+        tally.merge(&outcome.tally);
+        broken.extend(outcome.violation.map(|_| seed));
+        seed += step;
+    }
+    (tally, broken)
+}
+
+/// The commit that was tested, for who reads the failure.
+fn commit() -> String {
+    let git = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    let text = git.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".to_owned())
+}

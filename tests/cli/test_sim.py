@@ -1,0 +1,43 @@
+"""Simulated fleets from outside: seeds, a replay of one, and trying settings."""
+
+from tests.cli.chiasm import Chiasm
+
+
+def test_seeds_are_run_and_summed_up(chiasm: Chiasm) -> None:
+    report = chiasm.run("sim", "run", "--seeds", "6", "--json").json
+    assert report["broken"] == []
+    assert report["first_broken"] is None
+    assert report["requests"] > 100
+    assert report["tally"]["decision ready"] > 10
+    text = chiasm.run("sim", "run", "--seeds", "3", "--tally").out
+    assert "decision ready" in text
+    assert "3 seeds, 0 broken" in text
+
+
+def test_a_seed_is_the_same_run_every_time(chiasm: Chiasm) -> None:
+    once, again = (chiasm.run("sim", "replay", "5", "--json").json for _ in range(2))
+    assert once == again
+    assert once["violation"] is None
+    lines = chiasm.run("sim", "replay", "5").out.splitlines()
+    assert len(lines) > 200
+    assert once["hash"] in lines[-1]
+    without = ("--without", "message-lost,node-killed")
+    shorter = chiasm.run("sim", "replay", "5", "--keep", "none", *without, "--json").json
+    assert shorter["events"] < once["events"]
+
+
+def test_what_is_no_seed_or_fault_is_the_input_s_fault(chiasm: Chiasm) -> None:
+    for wrong in (["--keep", "9-7"], ["--without", "nonsense"]):
+        assert wrong[1] in chiasm.run("sim", "replay", "5", *wrong).one_error()
+
+
+def test_settings_can_be_tried(chiasm: Chiasm) -> None:
+    small = ("--rate", "5", "--duration", "10", "--items", "20")
+    report = chiasm.run("sim", "fleet", *small, "--json").json
+    assert report["requests"]["arrived"] == 50
+    assert report["requests"]["ready"] == 50
+    assert report["items"]["hit_rate"] == 1.0
+    assert report["bytes"]["tcp"] > 0
+    text = chiasm.run("sim", "fleet", *small, "--one-host").out
+    assert "hit rate" in text
+    assert "encoder" in chiasm.run("sim", "fleet", "--encoders", "0").one_error()
