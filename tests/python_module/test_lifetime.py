@@ -81,7 +81,7 @@ def test_a_region_without_a_block_and_one_past_the_memory_are_start_errors() -> 
         assert region_files(found) == []
 
 
-def test_a_required_plane_that_is_not_there_is_a_start_error() -> None:
+def test_a_required_plane_that_is_there_lets_a_node_start() -> None:
     found = settings("ec_both", ec_remote=True, ec_planes=["shm", "tcp required"])
     Node(found, model()).shutdown()
 

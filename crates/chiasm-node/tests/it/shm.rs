@@ -13,7 +13,7 @@ use chiasm_core::endpoint::{Endpoint, ListenAddress};
 use chiasm_core::entry::EntryMeta;
 use chiasm_core::mm_hash::MmHash;
 use chiasm_core::plane::{Plane, PlaneList};
-use chiasm_node::{Fault, Node, NodeConfig};
+use chiasm_node::{Fault, Node, NodeConfig, StartError};
 use rstest::rstest;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
@@ -391,4 +391,22 @@ impl Child {
     fn offer(&self) -> RemoteAnnouncement {
         offer(self.endpoint.clone())
     }
+}
+
+#[test]
+fn a_node_does_not_start_without_a_plane_that_is_required() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config_for_test();
+    config.region_dir = dir.path().to_owned();
+    config.planes = PlaneList::from_iter([Plane::Shm, Plane::Tcp]);
+    config.required_planes = PlaneList::from_iter([Plane::Shm]);
+    drop(Node::start(&config).unwrap());
+    // This fault takes shm away, as a machine without it would.
+    config.fault = Some(Fault::SlowBytes);
+    let error = Node::start(&config).unwrap_err();
+    assert!(matches!(error, StartError::NoPlane { plane: Plane::Shm, .. }), "{error}");
+    assert!(error.to_string().contains("ec_planes"), "{error}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+    config.required_planes = PlaneList::EMPTY;
+    drop(Node::start(&config).unwrap());
 }
