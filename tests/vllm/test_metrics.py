@@ -75,7 +75,8 @@ def test_labelled_counters(start: Start, engine_id: Any) -> None:
     config = vllm_config("ec_both", engine_id())
     prom = ECConnectorProm(config, ["model_name", "engine"], {0: ["labelled", "0"]})
     for name in labelled:
-        prom.observe({f"{name}/some_value": 4})
+        prom.observe({f"{name}/some_value": 4, name: 0})
+    prom.observe({f"{a_counter()}/unheard_of": 0})
     page = prometheus_client.generate_latest().decode()
     assert page.count('"some_value"') >= len(labelled)
 

@@ -110,8 +110,9 @@ class ChiasmPromMetrics(ECConnectorPromMetrics):
             metric = self._metrics.get(name)
             if metric is None:
                 continue  # An engine of another version of Chiasm.
-            child = metric.labels(*engine, *([label] if label else []))
-            if METRICS[name][0] == "counter":
+            kind, has_label, _ = METRICS[name]
+            child = metric.labels(*engine, *([label] if has_label else []))
+            if kind == "counter":
                 child.inc(value)
             else:
                 child.set(value)
