@@ -64,6 +64,8 @@ fn drive(arguments: &[String]) -> Outcome<()> {
         while let Some(event) = helper.recv() {
             say(&shown(&event))?;
             if matches!(event, Event::Ended(_)) {
+                // The region stays for whoever looks at it.
+                io::copy(&mut lines, &mut io::sink())?;
                 return Ok(());
             }
         }

@@ -154,7 +154,9 @@ class Helper(Lines):
         super().__init__(list(command), tls)
         first = self.first(self.line)
         self.id: int = first["helper"]
-        self.pidfd = os.pidfd_open(self.id)
+        self.pidfd: int | None = None
+        with suppress(ProcessLookupError):  # it may have ended by now
+            self.pidfd = os.pidfd_open(self.id)
         path = Path(first["region"])
         with path.open("r+b") as file:
             header_bytes = int.from_bytes(file.read(32)[24:32], "little")
@@ -208,15 +210,17 @@ class Helper(Lines):
 
     def has_ended(self) -> bool:
         """Wait for the end of the helper process, whoever its parent is."""
-        return bool(select.select([self.pidfd], [], [], LIMIT_S)[0])
+        return self.pidfd is None or bool(select.select([self.pidfd], [], [], LIMIT_S)[0])
 
     def signal_helper(self, number: int) -> None:
+        assert self.pidfd is not None, "it has ended"
         signal.pidfd_send_signal(self.pidfd, number)
 
     def close(self) -> None:
         super().close()
         assert self.has_ended(), "a helper process outlived its node"
-        os.close(self.pidfd)
+        if self.pidfd is not None:
+            os.close(self.pidfd)
         self.blocks.release()
         self._map.close()
 
