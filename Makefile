@@ -62,7 +62,7 @@ demo: build ## move encoder outputs between processes of this machine and show t
 ##@ Check
 
 .PHONY: test
-test: lint deny test-rust test-python test-nixl test-vllm test-e2e ## everything that a CPU can run; what CI runs
+test: lint deny test-rust test-python test-nixl test-interop test-vllm test-e2e ## everything that a CPU can run; what CI runs
 
 .PHONY: test-fast
 test-fast: export CHIASM_BIN := $(target)/debug/chiasm
@@ -105,6 +105,14 @@ test-e2e: setup vllm build wheel ## real engines on the CPU: producers, consumer
 	rm -rf $(CHIASM_TEST_SITE)
 	$(venv)/bin/python -m zipfile -e $(target)/wheels/release/chiasm-*.whl $(CHIASM_TEST_SITE)
 	$(venv)/bin/pytest tests/e2e
+
+.PHONY: test-interop
+test-interop: export CHIASM_BIN := $(target)/debug/chiasm
+test-interop: export CHIASM_INTEROP := 1
+test-interop: setup vllm ## upstream's unmodified classes against chiasm, both directions, over real NIXL
+	$(call step,upstream's classes)
+	cargo build --locked
+	$(venv)/bin/pytest tests/interop/upstream
 
 SEEDS ?= 10000
 FIRST ?= 0

@@ -91,6 +91,12 @@ class Running:
             if line.startswith(start):
                 return line.removeprefix(start)
 
+    def said(self, text: str, times: int = 1) -> None:
+        """Waits until so many lines of standard error, earlier ones among them, have had this."""
+        while sum(text in line for line in list(self.errors)) < times:
+            line = self._lines.get(timeout=MAX_SECONDS)
+            assert line is not None, f"it ended without {text!r}: {self.errors}"
+
     @property
     def pid(self) -> int:
         return self.process.pid

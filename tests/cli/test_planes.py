@@ -56,16 +56,17 @@ def test_both_sides_have_a_say(chiasm: Chiasm, tmp_path: Path) -> None:
     assert plane(only_tcp, "--planes=shm") == "no_plane"
 
 
-def test_nixl_asked_for_by_name_is_one_warning(chiasm: Chiasm, tmp_path: Path) -> None:
+def test_nixl_that_is_not_there_is_one_warning_and_tcp_serves(
+    chiasm: Chiasm, tmp_path: Path
+) -> None:
     store = stores.some(tmp_path / "store", a=(1, 64))
-    producer = chiasm.produce(store)
-    done = chiasm.fetch(producer.announced, producer.endpoint, "--planes=nixl,tcp", "--log=warn")
-    assert done.code == 0
-    (line,) = done.err.splitlines()
-    assert "nixl" in line
-    assert "not in this version" in line
-    quiet = chiasm.fetch(producer.announced, producer.endpoint, "--log=warn")
-    assert quiet.err == ""
+    nowhere = f"--nixl-library={tmp_path}/nowhere.so"
+    producer = chiasm.produce(store, "--planes=nixl,tcp", nowhere, "--log=warn")
+    producer.running.said("nothing is served over nixl")
+    done = chiasm.fetch(producer.announced, producer.endpoint, "--planes=nixl,tcp", nowhere)
+    assert done.only()["plane"] == "tcp"
+    stopped = producer.stop()
+    assert sum("nixl" in line for line in stopped.err.splitlines()) == 1
 
 
 def test_another_users_region_is_read_over_tcp_without_a_word(

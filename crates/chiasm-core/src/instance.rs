@@ -23,10 +23,12 @@ use crate::dispatch::Dispatches;
 use crate::endpoint::Endpoint;
 use crate::entry::EntryMeta;
 use crate::mm_hash::MmHash;
+use crate::plane::Plane;
 use crate::producer::{
-    GrantToken, PeerId, Producer, ProducerConfig, ReaderRegion, StreamId, StreamRead,
+    GrantToken, NixlAgent, PeerId, Producer, ProducerConfig, ReaderRegion, StreamId, StreamRead,
 };
 use crate::time::Nanos;
+use crate::wire::{MemDescError, Message, Progression};
 
 /// What an instance is told once.
 #[derive(Clone, Debug)]
@@ -89,7 +91,7 @@ impl Instance {
 /// The serving side: what comes over connections that others made.
 impl Instance {
     /// One message from a peer of the control socket; the answer, if there is one.
-    pub fn handle_request(&mut self, now: Nanos, peer: PeerId, payload: &[u8]) -> Option<Vec<u8>> {
+    pub fn handle_request(&mut self, now: Nanos, peer: PeerId, payload: &[u8]) -> Option<Message> {
         let answer = self.producer.handle_request(now, peer, payload, &mut self.cache);
         // Without an answer it may have been the end of a grant, whose blocks somebody waits for.
         if answer.is_none() {
@@ -101,6 +103,28 @@ impl Instance {
     /// [`Producer::drain`].
     pub fn drain(&mut self) {
         self.producer.drain();
+    }
+
+    /// [`Producer::agent_up`].
+    pub fn agent_up(&mut self, agent: NixlAgent) {
+        self.producer.agent_up(agent);
+    }
+
+    /// [`Producer::agent_down`].
+    pub fn agent_down(&mut self) {
+        self.producer.agent_down();
+    }
+
+    /// NIXL cannot be used here: nothing is offered or served over it any more.
+    pub fn without_nixl(&mut self) {
+        self.producer.without_plane(Plane::Nixl);
+        self.consumer.without_plane(Plane::Nixl);
+    }
+
+    /// [`Producer::completed`].
+    pub fn completed(&mut self, now: Nanos, agent: u64, text: &[u8]) {
+        self.producer.completed(agent, text, &mut self.cache);
+        self.settle(now);
     }
 
     /// The peer's control connection is gone.
@@ -146,9 +170,21 @@ impl Instance {
         self.settle(now);
     }
 
-    /// One message from a producer.
+    /// One message from a producer. [`Instance::receive_scanned`] if it is large.
     pub fn receive(&mut self, now: Nanos, endpoint: &Endpoint, payload: &[u8]) {
         self.consumer.receive(now, endpoint, payload, &mut self.cache);
+        self.settle(now);
+    }
+
+    /// [`Consumer::receive_scanned`].
+    pub fn receive_scanned(
+        &mut self,
+        now: Nanos,
+        endpoint: &Endpoint,
+        payload: &[u8],
+        region: Result<Progression, MemDescError>,
+    ) {
+        self.consumer.receive_scanned(now, endpoint, payload, region, &mut self.cache);
         self.settle(now);
     }
 

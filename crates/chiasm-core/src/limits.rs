@@ -32,6 +32,22 @@ pub const MAX_REASON_BYTES: usize = 64;
 /// a file that is being made.
 pub const MAX_REGION_NAME_BYTES: usize = 200;
 
+/// Most bytes of a NIXL agent's metadata. One region and one backend take 456 to 469 bytes without
+/// RDMA; each RDMA device adds some dozens.
+pub const MAX_AGENT_METADATA_BYTES: usize = 64 << 10;
+
+/// Longest message in bytes whose descriptor list is scanned where it is received, under the lock that
+/// the engine's thread shares: 4,000 rows, some 20 us. That of a larger one is scanned before.
+pub const MAX_BYTES_SCANNED_INLINE: usize = 64 << 10;
+
+/// Hashes asked for on one link under one session id, until the peer has shown that it numbers attempts.
+pub const MAX_HASHES_PER_SESSION: usize = 1024;
+
+/// How much of an upstream lease must be left for a read to be started: less, and the producer is asked
+/// again first. 64 MB in the smallest blocks take 0.2 s over one host and some seconds over a slow
+/// network.
+pub const MIN_UPSTREAM_LEASE_LEFT: Duration = Duration::from_secs(5);
+
 /// How long an upstream grant lives: `PRODUCER_PIN_LEASE_S` of vLLM 0.33.
 pub const UPSTREAM_LEASE: Duration = Duration::from_secs(30);
 

@@ -15,7 +15,7 @@ use chiasm_core::producer::{
     GrantToken, PeerId, Producer, ProducerConfig, ProducerLimits, SharedRegion, StreamId,
 };
 use chiasm_core::time::Nanos;
-use chiasm_core::wire::{AckLimits, AckStatus, ReqExtension, XferAck, XferDone, XferReq};
+use chiasm_core::wire::{AckLimits, AckStatus, Message, ReqExtension, XferAck, XferDone, XferReq};
 
 use crate::input::Input;
 
@@ -129,7 +129,8 @@ impl World {
     }
 
     fn handle(&mut self, peer: PeerId, bytes: &[u8]) -> Option<Vec<u8>> {
-        self.producer.handle_request(self.now, peer, bytes, &mut self.cache)
+        let answer = self.producer.handle_request(self.now, peer, bytes, &mut self.cache);
+        answer.map(Message::into_bytes)
     }
 
     fn ask(&mut self, input: &mut Input<'_>) {

@@ -75,7 +75,7 @@ impl OneGrant {
             chiasm: Some(ReqExtension { planes, ..ReqExtension::default() }),
         };
         let ack = producer.handle_request(Nanos::ZERO, PeerId(1), &request.encode(), &mut cache);
-        let ack = ack.expect("an answer");
+        let ack = ack.expect("an answer").into_bytes();
         let ack = XferAck::decode(&ack, &AckLimits::default()).expect("our own ack");
         let token = ack.chiasm.and_then(|extension| extension.token).expect("granted");
         Self { producer, cache, token: GrantToken(token), opened: false }

@@ -15,6 +15,7 @@ use chiasm_zmtp::LinkLimits;
 
 use crate::fault::Fault;
 use crate::limits::NodeLimits;
+use crate::nixl::NixlConfig;
 
 /// What a node is told at its start. [`NodeConfig::new`] gives the defaults: a region, no socket, and
 /// nobody to read from.
@@ -44,6 +45,8 @@ pub struct NodeConfig {
     pub planes: PlaneList,
     /// Planes without which the node does not start. None, by default.
     pub required_planes: PlaneList,
+    /// How NIXL is used. Without it the nixl plane is not there.
+    pub nixl: Option<NixlConfig>,
     /// Whether content digests are computed and compared (`ec_verify`): on. Without them the lease
     /// alone says whether bytes count.
     pub verify: bool,
@@ -93,6 +96,7 @@ impl NodeConfig {
             allowed: Allowlist::default(),
             planes: PlaneList::from_iter([Plane::Shm, Plane::Tcp]),
             required_planes: PlaneList::EMPTY,
+            nixl: None,
             verify: true,
             lease: limits::UPSTREAM_LEASE,
             connect_timeout: LinkLimits::default().connect_timeout,

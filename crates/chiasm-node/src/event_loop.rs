@@ -11,10 +11,11 @@ use crate::clock;
 use crate::inbound::Inbound;
 use crate::journal;
 use crate::metrics::SocketCounts;
+use crate::nixl::{SERVE_ID, ServeHelper};
 use crate::outbound::{LinkState, Outbound};
 use crate::poller::{Interest, Poller};
 use crate::shared::Shared;
-use crate::status::{Ask, Life, Report, Server};
+use crate::status::{Ask, Life, Parts, Report, Server};
 use crate::token::{Source, split, token};
 use crate::wake::WakeSocket;
 
@@ -23,6 +24,7 @@ pub(crate) struct EventLoop {
     shared: Arc<Shared>,
     inbound: Inbound,
     outbound: Outbound,
+    serve: ServeHelper,
     status: Server,
     life: Life,
     wake: Option<WakeSocket>,
@@ -33,6 +35,7 @@ impl EventLoop {
         shared: Arc<Shared>,
         inbound: Inbound,
         outbound: Outbound,
+        serve: ServeHelper,
         status: Server,
         life: Life,
         wake: Option<WakeSocket>,
@@ -44,7 +47,7 @@ impl EventLoop {
         if let Some(wake) = &wake {
             poller.add(wake, token(Source::Worker, 0), Interest::READ)?;
         }
-        Ok(Self { poller, shared, inbound, outbound, status, life, wake })
+        Ok(Self { poller, shared, inbound, outbound, serve, status, life, wake })
     }
 
     /// Runs until the node is stopped. If it cannot go on, because of the system or of a broken
@@ -93,6 +96,8 @@ impl EventLoop {
             Source::Inbound => self.inbound.ready(now, id, &self.shared, &self.poller),
             Source::Control => self.outbound.control_ready(now, id, &self.shared, &self.poller),
             Source::Stream => self.outbound.stream_ready(now, id, &self.shared, &self.poller),
+            Source::Nixl if id == SERVE_ID => self.serve.ready(&self.shared),
+            Source::Nixl => self.outbound.nixl_ready(id, &self.shared),
             Source::Status => self.status.accept(now, &self.poller),
             Source::StatusClient => {
                 if let Some(ask) = self.status.ready(id, &self.poller) {
@@ -103,8 +108,8 @@ impl EventLoop {
     }
 
     fn tell_status(&mut self, now: Nanos, ask: Ask) {
-        let (inbound, outbound) = (&self.inbound, &self.outbound);
-        let report = Report::of(now, &self.life, &self.shared, inbound, outbound);
+        let parts = Parts { inbound: &self.inbound, outbound: &self.outbound, serve: &self.serve };
+        let report = Report::of(now, &self.life, &self.shared, &parts);
         self.status.answer(ask, report.to_json(), &self.poller);
     }
 
@@ -130,6 +135,7 @@ impl EventLoop {
             }
         }
         self.outbound.take_resolved(now, &self.shared, &self.poller);
+        self.serve.settle(now, &self.shared, &self.poller);
         self.write_journal();
         if due {
             self.shared.notify();
@@ -171,6 +177,7 @@ impl EventLoop {
         let core = core.min(self.shared.workers.poll_timeout(&self.shared));
         let sockets = self.inbound.poll_timeout().min(self.outbound.poll_timeout());
         let next = core.min(sockets).min(self.status.poll_timeout());
+        let next = next.min(self.serve.poll_timeout());
         (next != Nanos::NEVER).then(|| next.since(clock::now()))
     }
 }

@@ -16,8 +16,9 @@ use std::path::Path;
 
 use chiasm_core::producer::{PeerId, StreamId};
 use chiasm_core::time::Nanos;
+use chiasm_core::wire::Message;
 use chiasm_planes::tcp::FIRST_BYTE;
-use chiasm_zmtp::{CloseReason, ConnectionId, Event, Router, RouterLimits};
+use chiasm_zmtp::{CloseReason, Connection, ConnectionId, Event, Router, RouterLimits};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -34,6 +35,9 @@ use crate::token::{Source, token};
 
 /// Bytes read from a control connection at once.
 const READ_BYTES: usize = 16 << 10;
+
+/// Bytes written to a control connection at once, so that a descriptor list of 14 MB holds up nobody.
+const WRITE_BYTES: usize = 1 << 20;
 
 /// Connections accepted in one go, so that a flood of them leaves time for the others.
 const ACCEPTS_PER_WAKE: usize = 64;
@@ -197,13 +201,22 @@ impl Inbound {
     pub(crate) fn ready(&mut self, now: Nanos, id: u64, shared: &Shared, poller: &Poller) {
         self.sniff(now, id);
         if self.controls.get(&id).is_some_and(|control| control.sniffed) {
-            self.read(now, id);
+            if !self.owes_rows(id) {
+                self.read(now, id);
+            }
             // Its greeting waited for the first byte; a full socket may have room again.
             self.flush(now, ConnectionId::from_u64(id), poller);
         } else {
             self.streams.ready(now, id, shared, poller);
             self.forget_closed_streams();
         }
+    }
+
+    /// Whether a descriptor list waits to be written to it. Until it has gone nothing is read from the
+    /// peer: a request of 56 bytes may bring about an ack of 14 MB (hazard D1).
+    fn owes_rows(&self, id: u64) -> bool {
+        let connection = self.router.connection(ConnectionId::from_u64(id));
+        connection.is_some_and(Connection::owes_rows)
     }
 
     /// Looks at the first byte without taking it.
@@ -289,7 +302,7 @@ impl Inbound {
                     (None, _) => shared.notify(),
                     (Some(answer), None) => self.answer(now, id, answer),
                     (Some(answer), Some(saboteur)) => {
-                        let misdeed = saboteur.distort(now, id, &payload, answer);
+                        let misdeed = saboteur.distort(now, id, &payload, answer.into_bytes());
                         self.misbehave(now, id, misdeed, shared, poller);
                     }
                 }
@@ -298,7 +311,7 @@ impl Inbound {
         }
     }
 
-    fn answer(&mut self, now: Nanos, id: ConnectionId, answer: Vec<u8>) {
+    fn answer(&mut self, now: Nanos, id: ConnectionId, answer: impl Into<Message>) {
         if let Err(error) = self.router.send(now, id, answer) {
             self.router.close(id, CloseReason::Refused { why: error.to_string() });
         }
@@ -346,18 +359,27 @@ impl Inbound {
         if !control.sniffed {
             return;
         }
-        let interest = loop {
+        let mut left = WRITE_BYTES;
+        let write = loop {
             let output = self.router.output(id);
             if output.is_empty() {
-                break Interest::READ;
+                break false;
+            }
+            if left == 0 {
+                break true;
             }
             match rustix::net::send(&control.socket, output, SendFlags::NOSIGNAL) {
-                Ok(written) => self.router.consume_output(now, id, written),
-                Err(Errno::AGAIN) => break Interest { read: true, write: true },
+                Ok(written) => {
+                    self.router.consume_output(now, id, written);
+                    left = left.saturating_sub(written);
+                }
+                Err(Errno::AGAIN) => break true,
                 Err(Errno::INTR) => {}
                 Err(errno) => return self.fail(id.as_u64(), errno),
             }
         };
+        let owes_rows = self.router.connection(id).is_some_and(Connection::owes_rows);
+        let interest = Interest { read: !owes_rows, write };
         if control.interest != interest {
             let source = token(Source::Inbound, id.as_u64());
             if poller.modify(&control.socket, source, interest).is_ok() {

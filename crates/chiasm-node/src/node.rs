@@ -27,9 +27,11 @@ use crate::config::{ConfigError, NodeConfig};
 use crate::entry::{Loaded, Saving};
 use crate::event_loop::EventLoop;
 use crate::inbound::Inbound;
+use crate::nixl::{ReadHelpers, ServeHelper};
 use crate::outbound::{Outbound, SharedMemory};
 use crate::planes;
 use crate::poller::Waker;
+use crate::random;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
 use crate::socket;
@@ -118,7 +120,7 @@ impl Node {
         ids.epoch = region.epoch();
         let dir = region.path().parent().unwrap_or(&config.region_dir).to_owned();
         let asked = config.fault.map_or(config.planes, |fault| fault.planes(config.planes));
-        let (planes, host) = planes::usable(asked, &dir);
+        let (planes, host) = planes::usable(asked, &dir, config.nixl.is_some());
         if let Some(plane) = config.required_planes.iter().find(|plane| !planes.contains(*plane)) {
             return Err(StartError::NoPlane { plane, why: planes::why(plane, &dir) });
         }
@@ -127,14 +129,17 @@ impl Node {
         let instance = Instance::new(instance_config(config, blocks, &ids, planes, shm));
         let waker = Arc::new(Waker::new()?);
         let shared = Arc::new(Shared::new(instance, region, Arc::clone(&waker)));
+        let nixl = config.nixl.clone().filter(|_| planes.contains(Plane::Nixl));
+        let serve = ServeHelper::new(nixl.clone().filter(|_| listener.is_some()));
         let inbound = Inbound::new(listener, &config.limits, &dir, config.fault);
         let shm = SharedMemory::new(&dir, config.identity.block_size_bytes);
-        let outbound = Outbound::new(Resolver::new(waker), shm, config, ids.jitter);
+        let read = ReadHelpers::new(nixl, config.identity.block_size_bytes);
+        let outbound = Outbound::new(Resolver::new(waker), shm, read, config, ids.jitter);
         let status = Server::new(config.status.then(|| status_beside(&shared.region)).flatten());
         let life = Life { endpoint: endpoint.clone(), started: clock::now() };
         let wake = WakeSocket::beside(&shared.region);
         let event_loop =
-            EventLoop::new(Arc::clone(&shared), inbound, outbound, status, life, wake)?;
+            EventLoop::new(Arc::clone(&shared), inbound, outbound, serve, status, life, wake)?;
         let thread =
             thread::Builder::new().name("chiasm-node".into()).spawn(move || event_loop.run())?;
         let block_size_bytes = config.identity.block_size_bytes;
@@ -456,17 +461,8 @@ struct Ids {
 impl Ids {
     fn random() -> std::io::Result<Self> {
         let mut seed = [0; 32];
-        fill_random(&mut seed)?;
-        let word = || {
-            let mut bytes = [0; 8];
-            fill_random(&mut bytes).map(|()| u64::from_le_bytes(bytes))
-        };
-        Ok(Self { seed, name: word()?, epoch: word()?.max(1), session: word()?, jitter: word()? })
+        random::fill(&mut seed)?;
+        let (name, epoch) = (random::word()?, random::word()?.max(1));
+        Ok(Self { seed, name, epoch, session: random::word()?, jitter: random::word()? })
     }
-}
-
-fn fill_random(bytes: &mut [u8]) -> std::io::Result<()> {
-    // Up to 256 bytes come whole or not at all.
-    rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(())
 }

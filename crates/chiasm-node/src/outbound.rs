@@ -4,6 +4,7 @@
 //! the very address that the control link has reached, never to one that a peer sent.
 
 mod link;
+mod lists;
 mod shm;
 mod stream;
 
@@ -15,14 +16,17 @@ use chiasm_core::consumer::{ConsumerAction, FailureReason, ReadEnd, ReadOrder, T
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::plane::Plane;
 use chiasm_core::time::Nanos;
+use chiasm_core::wire::{MemDescError, Progression};
 use chiasm_planes::tcp::ReadJob;
 
 pub(crate) use self::shm::SharedMemory;
 
 use self::link::ProducerLink;
+use self::lists::{Lists, Message, Scanned};
 use self::stream::Streams;
 use crate::clock;
 use crate::config::NodeConfig;
+use crate::nixl::ReadHelpers;
 use crate::poller::Poller;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
@@ -65,6 +69,9 @@ pub(crate) struct Outbound {
     unwritten: BTreeMap<Endpoint, usize>,
     streams: Streams,
     shm: SharedMemory,
+    nixl: ReadHelpers,
+    /// Messages whose descriptor lists are being read, in slices.
+    lists: Lists,
     connect_timeout: Duration,
     /// For tests: see `NodeConfig::hold_read`.
     hold_read: Option<PathBuf>,
@@ -79,6 +86,7 @@ impl Outbound {
     pub(crate) fn new(
         resolver: Resolver,
         shm: SharedMemory,
+        nixl: ReadHelpers,
         config: &NodeConfig,
         seed: u64,
     ) -> Self {
@@ -88,6 +96,8 @@ impl Outbound {
             unwritten: BTreeMap::new(),
             streams: Streams::new(&config.limits),
             shm,
+            nixl,
+            lists: Lists::default(),
             hold_read: config.hold_read.clone(),
             connect_timeout: config.connect_timeout,
             resolver,
@@ -127,6 +137,7 @@ impl Outbound {
             ConsumerAction::AbortRead(transfer) => {
                 self.streams.abort(transfer);
                 self.shm.abort(transfer);
+                self.nixl.abort(now, transfer);
                 self.report_ended(shared);
             }
         }
@@ -193,14 +204,36 @@ impl Outbound {
                 Ok(()) => return,
                 Err(reason) => reason,
             },
-            (plane, ..) => FailureReason::Plane(format!("there is no {plane} plane here")),
+            (Plane::Nixl, ..) => {
+                self.nixl.start(now, order, &shared.region, poller);
+                return self.report_ended(shared);
+            }
         };
         shared.core().read_ended(clock::now(), transfer, ReadEnd::Failed(refusal));
         shared.notify();
     }
 
-    /// Copies one slice, if there is anything to copy.
+    /// The descriptor of a NIXL read helper is ready.
+    pub(crate) fn nixl_ready(&mut self, id: u64, shared: &Shared) {
+        if self.nixl.ready(id) {
+            shared.core().without_nixl();
+        }
+        self.report_ended(shared);
+    }
+
+    /// Copies one slice, if there is anything to copy; hashes one of what NIXL has brought, and reads one
+    /// of a descriptor list.
     pub(crate) fn copy(&mut self, shared: &Shared) {
+        if self.nixl.has_work() {
+            self.nixl.progress(&shared.region);
+            self.report_ended(shared);
+        }
+        if let Some(Scanned { endpoint, messages }) = self.lists.progress() {
+            for Message { payload, region } in messages {
+                take(clock::now(), &endpoint, &payload, region, shared);
+            }
+            shared.notify();
+        }
         if self.shm.has_work() {
             self.shm.progress(&shared.region);
             self.report_ended(shared);
@@ -251,11 +284,14 @@ impl Outbound {
                     changed = true;
                 }
                 link::LinkNews::Message(payload) => {
-                    shared.core().receive(now, endpoint, &payload);
-                    changed = true;
+                    if let Some(payload) = self.lists.put_off(endpoint, payload) {
+                        take(now, endpoint, &payload, None, shared);
+                        changed = true;
+                    }
                 }
                 link::LinkNews::Down(reason) => {
                     tracing::debug!(%endpoint, %reason, "link down");
+                    self.lists.leave(endpoint);
                     self.shm.leave(endpoint);
                     shared.core().link_down(now, endpoint, &reason);
                     changed = true;
@@ -275,6 +311,7 @@ impl Outbound {
     fn report_ended(&mut self, shared: &Shared) {
         let mut ended: Vec<(TransferId, ReadEnd)> = self.streams.take_ended();
         ended.append(&mut self.shm.take_ended());
+        ended.append(&mut self.nixl.take_ended());
         if ended.is_empty() {
             return;
         }
@@ -324,12 +361,18 @@ impl Outbound {
             self.pump_link(now, &endpoint, shared, poller);
         }
         self.streams.handle_timeout(now);
+        self.nixl.handle_timeout(now);
         self.report_ended(shared);
     }
 
     /// Every producer with a control link, and how that stands.
     pub(crate) fn links(&self) -> impl Iterator<Item = (&Endpoint, LinkState)> {
         self.links.iter().map(|(endpoint, link)| (endpoint, link.state()))
+    }
+
+    /// The NIXL read helpers.
+    pub(crate) fn nixl(&self) -> &ReadHelpers {
+        &self.nixl
     }
 
     /// Data streams to producers.
@@ -339,11 +382,26 @@ impl Outbound {
 
     /// When [`Outbound::handle_timeout`] has something to do.
     pub(crate) fn poll_timeout(&self) -> Nanos {
-        if self.shm.has_work() {
+        if self.shm.has_work() || self.nixl.has_work() || self.lists.has_work() {
             return Nanos::ZERO;
         }
         let links = self.links.values().map(ProducerLink::poll_timeout).min();
-        links.unwrap_or(Nanos::NEVER).min(self.streams.poll_timeout())
+        let links = links.unwrap_or(Nanos::NEVER);
+        links.min(self.streams.poll_timeout()).min(self.nixl.poll_timeout())
+    }
+}
+
+/// Hands a message to the core.
+fn take(
+    now: Nanos,
+    endpoint: &Endpoint,
+    payload: &[u8],
+    region: Option<Result<Progression, MemDescError>>,
+    shared: &Shared,
+) {
+    match region {
+        None => shared.core().receive(now, endpoint, payload),
+        Some(region) => shared.core().receive_scanned(now, endpoint, payload, region),
     }
 }
 

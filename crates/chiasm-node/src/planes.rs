@@ -99,11 +99,13 @@ pub(crate) fn why(plane: Plane, dir: &Path) -> String {
 }
 
 /// Those of the planes asked for that there are, with this node's hint if shm is one of them.
-pub(crate) fn usable(asked: PlaneList, dir: &Path) -> (PlaneList, Option<HostHint>) {
+/// `nixl` says whether there is a program for its helper processes; whether NIXL itself is there shows
+/// when one of them has been started.
+pub(crate) fn usable(asked: PlaneList, dir: &Path, nixl: bool) -> (PlaneList, Option<HostHint>) {
     let mut planes = asked;
     let mut hint = None;
-    if asked.contains(Plane::Nixl) {
-        tracing::warn!("the nixl plane is {NO_NIXL}: it is passed over");
+    if asked.contains(Plane::Nixl) && !nixl {
+        tracing::warn!("the nixl plane is passed over: no program is set for its helper processes");
         planes = planes.without(Plane::Nixl);
     }
     if asked.contains(Plane::Shm) {
@@ -135,13 +137,14 @@ mod tests {
     fn what_cannot_be_used_is_passed_over() {
         let dir = tempfile::tempdir().unwrap();
         let all: PlaneList = Plane::ALL.into_iter().collect();
-        let (planes, hint) = usable(all, dir.path());
+        let (planes, hint) = usable(all, dir.path(), false);
         assert_eq!(planes.iter().collect::<Vec<_>>(), [Plane::Shm, Plane::Tcp]);
         assert_eq!(hint, host_hint(dir.path()).ok());
-        let (planes, hint) = usable(all, &dir.path().join("nowhere"));
+        let (planes, hint) = usable(all, &dir.path().join("nowhere"), false);
         assert_eq!((planes.iter().collect::<Vec<_>>(), hint), (vec![Plane::Tcp], None));
-        let (planes, hint) = usable(all.without(Plane::Shm), dir.path());
+        let (planes, hint) = usable(all.without(Plane::Shm), dir.path(), false);
         assert_eq!((planes.iter().collect::<Vec<_>>(), hint), (vec![Plane::Tcp], None));
+        assert_eq!(usable(all, dir.path(), true).0, all);
     }
 
     #[test]

@@ -6,13 +6,14 @@
 //! spin: few conversations, each short, small and paced.
 
 mod ask;
+mod nixl;
 mod report;
 mod serve;
 mod socket;
 
 pub use self::ask::{AskError, ask, sockets};
 
-pub(crate) use self::report::{Life, Report, word};
+pub(crate) use self::report::{Life, Parts, Report, word};
 pub(crate) use self::serve::{Ask, Server};
 pub(crate) use self::socket::StatusSocket;
 

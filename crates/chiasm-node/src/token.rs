@@ -11,6 +11,7 @@ pub(crate) enum Source {
     Status = 5,
     StatusClient = 6,
     Worker = 7,
+    Nixl = 8,
 }
 
 const ID_BITS: u32 = 56;
@@ -31,6 +32,7 @@ pub(crate) fn split(token: u64) -> Option<(Source, u64)> {
         5 => Source::Status,
         6 => Source::StatusClient,
         7 => Source::Worker,
+        8 => Source::Nixl,
         _ => return None,
     };
     Some((source, token & ((1 << ID_BITS) - 1)))

@@ -6,7 +6,7 @@ use chiasm_core::dispatch::Event as Dispatched;
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::producer::{PeerId, ReaderRegion};
 use chiasm_core::time::Nanos;
-use chiasm_core::wire::{AckLimits, XferAck, XferDone};
+use chiasm_core::wire::{AckLimits, Message, XferAck, XferDone};
 use chiasm_zmtp::{CloseReason, ConnectionId, Event as RouterEvent, LinkEvent};
 
 use crate::fault::Fault;
@@ -89,7 +89,7 @@ impl World {
         let now = self.time();
         let id = PeerId(peer.as_u64());
         let node = &mut self.nodes[number];
-        let answer = node.instance.handle_request(now, id, payload);
+        let answer = node.instance.handle_request(now, id, payload).map(Message::into_bytes);
         if let Some((peer, region)) = node.instance.take_new_reader() {
             self.remember_reader(number, peer, &region);
         }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use chiasm_core::time::Nanos;
+use chiasm_core::wire::Message;
 
 use crate::close_reason::{CloseReason, printable};
 use crate::command::{self, Command};
@@ -16,7 +17,7 @@ use crate::frame::{Header, Kind};
 use crate::greeting::GREETING;
 use crate::inbound::{Inbound, Item};
 use crate::limits::{COMMAND_ROOM_BYTES, Limits};
-use crate::outbound::Outbound;
+use crate::outbound::{ENCODE_BYTES, Outbound};
 use crate::send_error::SendError;
 use crate::socket_type::{Role, SocketType};
 
@@ -164,25 +165,37 @@ impl Connection {
         }
     }
 
-    /// Queues one payload as a message; it is moved, not copied, unless it is small. An error
-    /// changes nothing.
-    pub fn send(&mut self, now: Nanos, payload: Vec<u8>) -> Result<(), SendError> {
+    /// Queues one payload as a message; it is moved, not copied, unless it is small. A descriptor list
+    /// that is part of it is encoded while it is written, and counts against `max_output_bytes` only
+    /// as far as it has been encoded. An error changes nothing.
+    pub fn send(&mut self, now: Nanos, payload: impl Into<Message>) -> Result<(), SendError> {
         match self.phase {
             Phase::Handshake => return Err(SendError::NotReady),
             Phase::Closed => return Err(SendError::Closed),
             Phase::Ready => {}
         }
+        let payload = payload.into();
         let mut header = Vec::with_capacity(11);
         Header::write(&mut header, Kind::More, 0);
-        Header::write(&mut header, Kind::Last, payload.len());
-        let needed = header.len().saturating_add(payload.len());
-        let queued = self.outbound.queued();
+        Header::write(&mut header, Kind::Last, payload.bytes());
+        let (bytes, rows) = match payload.into_parts() {
+            (mut bytes, Some((mut rows, length))) if length <= ENCODE_BYTES as u64 => {
+                bytes.extend(rows.next_bytes(ENCODE_BYTES));
+                (bytes, None)
+            }
+            parts => parts,
+        };
+        let needed = header.len().saturating_add(bytes.len());
+        let queued = self.held_bytes();
         let limit = self.limits.max_output_bytes;
         if queued.saturating_add(needed) > limit {
             return Err(SendError::OutputFull { needed, queued, limit });
         }
         self.outbound.push(header);
-        self.outbound.push(payload);
+        self.outbound.push(bytes);
+        if let Some((rows, length)) = rows {
+            self.outbound.push_rows(rows, usize::try_from(length).unwrap_or(usize::MAX));
+        }
         self.deadlines.idle = now.after(self.limits.idle_timeout);
         Ok(())
     }
@@ -240,6 +253,19 @@ impl Connection {
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.outbound.queued()
+    }
+
+    /// Bytes queued that are there: those of descriptor lists that have not been encoded are not.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.outbound.queued().saturating_sub(self.outbound.unencoded())
+    }
+
+    /// Whether a descriptor list waits for its turn: a peer that wants more of them has to take these
+    /// first, so its owner reads no more of its requests meanwhile.
+    #[must_use]
+    pub fn owes_rows(&self) -> bool {
+        self.outbound.unencoded() > 0
     }
 
     /// Whether there is something for the owner.
@@ -341,7 +367,7 @@ impl Connection {
 
     /// Queues a command, for which there is a little more room than for messages.
     fn queue(&mut self, frame: Vec<u8>) -> Result<(), CloseReason> {
-        let queued = self.outbound.queued();
+        let queued = self.held_bytes();
         let limit = self.limits.max_output_bytes.saturating_add(COMMAND_ROOM_BYTES);
         if queued.saturating_add(frame.len()) > limit {
             let limit = self.limits.max_output_bytes;

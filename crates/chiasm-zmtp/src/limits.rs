@@ -28,8 +28,8 @@ pub struct Limits {
     /// Dealer: 20 MiB (an upstream ack of a region of 1e6 blocks is 14 MB).
     pub max_message_bytes: usize,
     /// Most bytes queued and not yet written. A payload that does not fit is refused with
-    /// [`SendError::OutputFull`](crate::SendError::OutputFull). 1 MiB. A producer that serves
-    /// upstream consumers needs 14 bytes per block of its region on top.
+    /// [`SendError::OutputFull`](crate::SendError::OutputFull). 1 MiB. The descriptor lists for
+    /// upstream consumers, 14 bytes per block of the region, count as far as they have been encoded.
     pub max_output_bytes: usize,
     /// From the connection's start to the peer's READY: 5 s. Bytes do not extend it.
     pub handshake_timeout: Duration,

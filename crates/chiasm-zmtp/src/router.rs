@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use chiasm_core::time::Nanos;
+use chiasm_core::wire::Message;
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Event};
@@ -125,7 +126,8 @@ impl Router {
         self.open
     }
 
-    /// Output bytes queued and not yet written over all connections.
+    /// Output bytes queued and not yet written over all connections, without those of descriptor lists
+    /// that have not been encoded.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.queued
@@ -155,7 +157,7 @@ impl Router {
         &mut self,
         now: Nanos,
         id: ConnectionId,
-        payload: Vec<u8>,
+        payload: impl Into<Message>,
     ) -> Result<(), SendError> {
         self.with(id, |connection| connection.send(now, payload)).ok_or(SendError::Closed)??;
         self.shed();
@@ -255,7 +257,7 @@ impl Router {
             }
             entry.timeout = timeout;
         }
-        let queued = entry.connection.queued_bytes();
+        let queued = entry.connection.held_bytes();
         self.queued = self.queued.saturating_sub(entry.queued).saturating_add(queued);
         if entry.queued == 0 && queued > 0 && !entry.writable {
             entry.writable = true;

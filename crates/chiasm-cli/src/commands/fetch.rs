@@ -19,6 +19,7 @@ use clap::Args;
 use self::items::Fetching;
 use super::identity::IdentityArguments;
 use super::metrics::MetricsArguments;
+use super::nixl::NixlArguments;
 use super::planes;
 use super::stop::StopSignal;
 use crate::exit::Failure;
@@ -55,8 +56,9 @@ pub(crate) struct FetchCommand {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 
-    /// Planes to read through, in order of preference, separated by commas: shm, tcp. chiasm planes
-    /// says which of them there are here.
+    /// Planes to read through, in order of preference, separated by commas: shm, nixl, tcp. chiasm
+    /// planes says which of them there are here. An upstream producer (vLLM's ECCPUConnector) can be
+    /// read over nixl only, and does not say its element type: give --dtype.
     #[arg(long, value_name = "LIST", default_value = planes::DEFAULT)]
     planes: String,
 
@@ -94,6 +96,9 @@ pub(crate) struct FetchCommand {
 
     #[command(flatten)]
     identity: IdentityArguments,
+
+    #[command(flatten)]
+    nixl: NixlArguments,
 }
 
 /// Runs the command.
@@ -171,6 +176,7 @@ impl Plan {
         config.identity = identity;
         config.allowed = allowed;
         config.planes = planes;
+        config.nixl = command.nixl.config(planes)?;
         config.wait_budget = command.budget;
         config.ack_timeout = command.ack_timeout;
         config.connect_timeout = command.connect_timeout;

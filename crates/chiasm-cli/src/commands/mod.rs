@@ -6,6 +6,7 @@ mod endpoint;
 mod fetch;
 mod identity;
 mod metrics;
+mod nixl;
 mod planes;
 mod produce;
 mod progress;

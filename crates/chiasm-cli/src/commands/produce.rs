@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 
 use super::identity::IdentityArguments;
 use super::metrics::MetricsArguments;
+use super::nixl::NixlArguments;
 use super::stop::StopSignal;
 use super::{planes, progress, table};
 use crate::exit::{Failure, say};
@@ -70,7 +71,8 @@ pub(crate) struct ProduceCommand {
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = super::seconds)]
     drain: Duration,
 
-    /// Planes to serve, separated by commas: shm, tcp. The consumer's order of preference decides.
+    /// Planes to serve, separated by commas: shm, nixl, tcp. The consumer's order of preference decides.
+    /// An upstream consumer (vLLM's ECCPUConnector) reads over nixl only.
     #[arg(long, value_name = "LIST", default_value = planes::DEFAULT)]
     planes: String,
 
@@ -89,6 +91,9 @@ pub(crate) struct ProduceCommand {
 
     #[command(flatten)]
     identity: IdentityArguments,
+
+    #[command(flatten)]
+    nixl: NixlArguments,
 }
 
 /// Runs the command.
@@ -163,6 +168,7 @@ fn prepare(command: &ProduceCommand) -> anyhow::Result<(NodeConfig, Vec<StoredEn
     config.listen = Some(listen);
     config.advertise = advertise;
     config.planes = planes::parse(&command.planes)?;
+    config.nixl = command.nixl.config(config.planes)?;
     config.fault = command.fault;
     // Nothing is saved after the start, so no room has to be kept for it.
     let blocks = u32::try_from(region_bytes / block).unwrap_or(u32::MAX);

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use super::agent::{Agents, RemoteEntry, upstream_entry};
 use super::{ConsumerConfig, FailureReason, Wanted};
 use crate::digest::Digest;
 use crate::entry::EntryMeta;
 use crate::excerpt::Excerpt;
 use crate::extent::blocks_in;
+use crate::limits::UPSTREAM_LEASE;
 use crate::plane::{Plane, PlaneList};
 use crate::producer::GrantToken;
-use crate::wire::{AckExtension, XferAck};
+use crate::wire::{AckExtension, MemDescError, Progression, XferAck};
 
 /// What both sides agree to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,15 +26,24 @@ pub(super) struct AgreedRead {
     pub(super) lease: Duration,
 }
 
+/// What an ack is checked against.
+pub(super) struct Against<'a> {
+    pub(super) wanted: &'a Wanted,
+    pub(super) session: &'a str,
+    pub(super) offered: PlaneList,
+    pub(super) config: &'a ConsumerConfig,
+    /// What the ack's descriptor list was found to be, if it has one.
+    pub(super) region: Option<Result<Progression, MemDescError>>,
+}
+
 /// Checks everything that an OK ack says against the announcement (PROTOCOL 32); turns a NACK into its
-/// reason.
+/// reason. On nixl it also says where the entry lies.
 pub(super) fn check(
-    wanted: &Wanted,
     ack: &XferAck<'_>,
-    session: &str,
-    offered: PlaneList,
-    config: &ConsumerConfig,
-) -> Result<AgreedRead, FailureReason> {
+    against: Against<'_>,
+    agents: &mut Agents,
+) -> Result<(AgreedRead, Option<RemoteEntry>), FailureReason> {
+    let Against { wanted, session, offered, config, region } = against;
     let extension = ack.chiasm.as_ref();
     let word = extension.and_then(|extension| extension.reason).map(printable);
     if let Some(reason) = FailureReason::of_nack(ack.status, &word.unwrap_or_default()) {
@@ -42,8 +53,12 @@ pub(super) fn check(
         return Err(mismatch("it names another session".into()));
     }
     let Some(extension) = extension else {
-        let reason = "an upstream producer can be read over nixl only, which is not available here";
-        return Err(FailureReason::NoPlane(reason.into()));
+        if !offered.contains(Plane::Nixl) {
+            let reason =
+                "an upstream producer can be read over nixl only, which is not available here";
+            return Err(FailureReason::NoPlane(reason.into()));
+        }
+        return upstream(wanted, ack, region, config).map(|(read, entry)| (read, Some(entry)));
     };
     let plane = plane(extension, offered)?;
     let meta = meta(wanted, extension, config)?;
@@ -69,7 +84,39 @@ pub(super) fn check(
     }
     let lease = Duration::from_millis(lease_ms);
     let digest = extension.digest.filter(|_| config.verify);
-    Ok(AgreedRead { plane, token, meta, digest, epoch: extension.epoch, lease })
+    let entry = if plane == Plane::Nixl {
+        Some(agents.entry(&wanted.source, ack, extension, config.block_size_bytes)?)
+    } else {
+        None
+    };
+    Ok((AgreedRead { plane, token, meta, digest, epoch: extension.epoch, lease }, entry))
+}
+
+/// An ack of upstream's form: what it does not say is taken from the announcement, or from upstream's
+/// constants.
+fn upstream(
+    wanted: &Wanted,
+    ack: &XferAck<'_>,
+    region: Option<Result<Progression, MemDescError>>,
+    config: &ConsumerConfig,
+) -> Result<(AgreedRead, RemoteEntry), FailureReason> {
+    let (rows, width) = (wanted.rows, wanted.width);
+    let dtype = wanted.dtype.ok_or_else(|| {
+        mismatch("an upstream producer does not say the dtype, which is not known here".into())
+    })?;
+    let meta = EntryMeta::new(rows, width, dtype)
+        .ok_or_else(|| mismatch(format!("[{rows}, {width}] of {dtype} overflows")))?;
+    if meta.blocks(config.block_size_bytes) != Some(wanted.blocks) {
+        return Err(mismatch(format!(
+            "[{rows}, {width}] of {dtype} does not fill the {} blocks announced",
+            wanted.blocks
+        )));
+    }
+    let entry = upstream_entry(ack, region, config.block_size_bytes, wanted.blocks)?;
+    let plane = Plane::Nixl;
+    let read =
+        AgreedRead { plane, token: None, meta, digest: None, epoch: 0, lease: UPSTREAM_LEASE };
+    Ok((read, entry))
 }
 
 fn plane(extension: &AckExtension<'_>, offered: PlaneList) -> Result<Plane, FailureReason> {
@@ -136,6 +183,6 @@ fn printable(word: &str) -> String {
     if is_word { word.into() } else { Excerpt::of(word).to_string() }
 }
 
-fn mismatch(what: String) -> FailureReason {
+pub(super) fn mismatch(what: String) -> FailureReason {
     FailureReason::AckMismatch(what)
 }

@@ -1,5 +1,7 @@
 //! What the consumer asks of the owner of sockets and planes, and what a plane reports back.
 
+use std::sync::Arc;
+
 use super::{FailureReason, TransferId};
 use crate::digest::Digest;
 use crate::endpoint::Endpoint;
@@ -39,6 +41,8 @@ pub struct ReadOrder {
     pub token: Option<GrantToken>,
     /// Where the producer's region is, on shm.
     pub shm: Option<RemoteRegion>,
+    /// Whom to read from and where, on nixl.
+    pub nixl: Option<RemoteAgent>,
     /// Where the bytes go, in order.
     pub local: Vec<Extent>,
     /// Exact length.
@@ -57,6 +61,21 @@ pub struct RemoteRegion {
     pub epoch: u64,
     /// Where the entry lies in it, in order.
     pub extents: Vec<Extent>,
+}
+
+/// An entry in the region of a producer's NIXL agent. The numbers have been checked against each other;
+/// the metadata is as the producer sent it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteAgent {
+    /// What NIXL loads to know the agent; equal for equal lives of it.
+    pub metadata: Arc<[u8]>,
+    /// Address and length of the agent's whole region. Does not wrap around.
+    pub region: (u64, u64),
+    /// Address and length of each run of adjacent blocks, in order; together as long as the read.
+    pub runs: Vec<(u64, u64)>,
+    /// What an upstream producer is told when all bytes have been read; empty between Chiasm nodes,
+    /// which say it themselves.
+    pub completion: String,
 }
 
 /// How a read ended. Once reported, the plane writes nothing more into the blocks.

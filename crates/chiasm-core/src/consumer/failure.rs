@@ -87,6 +87,9 @@ pub enum FailureReason {
         /// What was found out.
         why: String,
     },
+    /// What the producer says of its NIXL agent ends the process that loads it, or cannot be loaded.
+    #[error("the producer's NIXL agent cannot be loaded: {0}")]
+    BadAgent(String),
     /// Another number of bytes than agreed.
     #[error("{landed} bytes landed, {expected} were agreed")]
     Length {
@@ -142,6 +145,7 @@ impl FailureReason {
             Self::NoPlane(_) => "no_plane",
             Self::LeaseRanOut => "lease",
             Self::Plane(_) | Self::PlaneAway { .. } => "plane",
+            Self::BadAgent(_) => "bad_agent",
             Self::Length { .. } => "length",
             Self::Digest => "digest",
             Self::NoRoom => "no_room",
@@ -165,7 +169,7 @@ impl FailureReason {
             | Self::NoPlane(_)
             | Self::TooLarge
             | Self::ShutDown => FailureClass::Terminal,
-            Self::Length { .. } | Self::Digest => FailureClass::ReadWrong,
+            Self::Length { .. } | Self::Digest | Self::BadAgent(_) => FailureClass::ReadWrong,
             Self::NoRoom => FailureClass::NoRoom,
             Self::NotReady(_)
             | Self::AckTimeout

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::TransferId;
-use crate::limits::MAX_UNANSWERED_PER_LINK;
+use crate::limits::{MAX_HASHES_PER_SESSION, MAX_UNANSWERED_PER_LINK};
 use crate::mm_hash::MmHash;
 use crate::plane::PlaneList;
 use crate::time::Nanos;
@@ -19,6 +19,10 @@ pub(super) struct Answer {
     pub(super) sent: Nanos,
     /// The request's number.
     pub(super) attempt: u32,
+    /// Which of the connection's session ids it carries.
+    pub(super) generation: u32,
+    /// Another request for the hash has carried the same one.
+    pub(super) repeated: bool,
     /// The planes that it offered.
     pub(super) offered: PlaneList,
     /// Nobody wants the answer any more.
@@ -39,13 +43,72 @@ enum State {
     /// so that their late acks answer them and nothing newer.
     Up {
         number: u64,
-        session: String,
+        sessions: Sessions,
         unanswered: VecDeque<Request>,
         /// When it came up, or brought its latest message.
         heard: Nanos,
     },
     /// To be closed: whatever still comes is not listened to.
     Closing { unanswered: VecDeque<Request> },
+}
+
+/// The session ids of one connection (PROTOCOL 35).
+///
+/// An upstream producer repeats the session id in its OK acks and no attempt. So no two requests for
+/// one hash carry the same id to a peer that has shown that it numbers no attempts: then an OK ack
+/// names the one request that it answers, however late or often it comes. Before it has shown anything
+/// a repeated request is marked: an upstream ack answers it with a reason to ask again.
+#[derive(Debug)]
+struct Sessions {
+    base: String,
+    generation: u32,
+    /// Asked for in this generation.
+    asked: BTreeSet<MmHash>,
+    peer: Peer,
+}
+
+/// What a peer's acks have shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    /// None has come.
+    Unknown,
+    /// They repeat the attempt: one id is enough.
+    Numbers,
+    /// They do not.
+    Upstream,
+}
+
+impl Sessions {
+    fn id(&self, generation: u32) -> String {
+        if generation == 0 { self.base.clone() } else { format!("{}.{generation}", self.base) }
+    }
+
+    /// The generation of a request for `hash` that goes out now, and whether it is a repetition.
+    fn next(&mut self, hash: &MmHash) -> (u32, bool) {
+        if self.peer == Peer::Numbers {
+            return (self.generation, false);
+        }
+        let again = self.asked.contains(hash);
+        if again && self.peer == Peer::Unknown {
+            return (self.generation, true);
+        }
+        if again || self.asked.len() >= MAX_HASHES_PER_SESSION {
+            self.generation = self.generation.wrapping_add(1);
+            self.asked.clear();
+        }
+        self.asked.insert(hash.clone());
+        (self.generation, false)
+    }
+
+    /// The generation of a session id of this connection.
+    fn generation_of(&self, session: &str) -> Option<u32> {
+        let rest = session.strip_prefix(self.base.as_str())?;
+        if rest.is_empty() {
+            return Some(0);
+        }
+        let number = rest.strip_prefix('.')?;
+        number.parse().ok().filter(|generation| self.id(*generation) == session)
+    }
 }
 
 #[derive(Debug)]
@@ -63,11 +126,35 @@ impl Default for Link {
 }
 
 impl Link {
-    /// The session id of this connection's life; empty unless it is up.
-    pub(super) fn session(&self) -> &str {
+    /// The session id that requests of this generation carry; empty unless the link is up.
+    pub(super) fn session(&self, generation: u32) -> String {
         match &self.state {
-            State::Up { session, .. } => session,
-            State::Down { .. } | State::Closing { .. } => "",
+            State::Up { sessions, .. } => sessions.id(generation),
+            State::Down { .. } | State::Closing { .. } => String::new(),
+        }
+    }
+
+    /// Whether messages are taken from it.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.state, State::Up { .. })
+    }
+
+    /// An ack has come, with an attempt or without.
+    pub(super) fn has_answered(&mut self, with_attempt: bool) {
+        let State::Up { sessions, .. } = &mut self.state else { return };
+        if with_attempt {
+            sessions.peer = Peer::Numbers;
+            sessions.asked = BTreeSet::new();
+        } else if sessions.peer == Peer::Unknown {
+            sessions.peer = Peer::Upstream;
+        }
+    }
+
+    /// The generation of a request for `hash` that goes out now, and whether it is a repetition.
+    pub(super) fn next_generation(&mut self, hash: &MmHash) -> (u32, bool) {
+        match &mut self.state {
+            State::Up { sessions, .. } => sessions.next(hash),
+            State::Down { .. } | State::Closing { .. } => (0, false),
         }
     }
 
@@ -90,7 +177,9 @@ impl Link {
 
     /// The link stands. What was unanswered on an earlier connection has to be asked again.
     pub(super) fn up(&mut self, now: Nanos, number: u64, session: String) {
-        let new = State::Up { number, session, unanswered: VecDeque::new(), heard: now };
+        let (generation, asked, peer) = (0, BTreeSet::new(), Peer::Unknown);
+        let sessions = Sessions { base: session, generation, asked, peer };
+        let new = State::Up { number, sessions, unanswered: VecDeque::new(), heard: now };
         let old = std::mem::replace(&mut self.state, new);
         self.waiting.extend(old.asked());
     }
@@ -127,14 +216,36 @@ impl Link {
     }
 
     /// The request that an ack of `hash` answers: the one with its attempt, or, from a peer that
-    /// sends none, the oldest of that hash (PROTOCOL 31). `None` if there is no such request.
-    pub(super) fn answer(&mut self, hash: &str, attempt: Option<u32>) -> Option<Answer> {
-        let State::Up { unanswered, .. } = &mut self.state else { return None };
+    /// sends none, the one with its session id, or else the oldest of that hash (PROTOCOL 31). `None`
+    /// if there is no such request.
+    pub(super) fn answer(
+        &mut self,
+        hash: &str,
+        attempt: Option<u32>,
+        session: &str,
+    ) -> Option<Answer> {
+        let State::Up { unanswered, sessions, .. } = &mut self.state else { return None };
+        // A foreign id is for whoever checks the ack; one of ours names its request.
+        let named = attempt.is_none().then(|| sessions.generation_of(session)).flatten();
         let at = unanswered.iter().position(|request| {
             attempt.is_none_or(|number| number == request.answer.attempt)
+                && named.is_none_or(|generation| generation == request.answer.generation)
                 && request.hash.as_str() == hash
         })?;
-        unanswered.remove(at).map(|request| request.answer)
+        let found = unanswered.remove(at).map(|request| request.answer);
+        if named.is_some() {
+            // Answers come in order: those to earlier requests for it are lost.
+            let lost = |request: &Request, index: usize| {
+                index < at && request.answer.given_up && request.hash.as_str() == hash
+            };
+            let mut index = 0;
+            unanswered.retain(|request| {
+                let keep = !lost(request, index);
+                index += 1;
+                keep
+            });
+        }
+        found
     }
 
     /// `transfer` wants no answer any more.

@@ -8,6 +8,7 @@
 
 mod ack_check;
 mod action;
+mod agent;
 mod away;
 mod config;
 mod failure;
@@ -20,13 +21,14 @@ mod transfer;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub use self::action::{ConsumerAction, ReadEnd, ReadOrder, RemoteRegion};
+pub use self::action::{ConsumerAction, ReadEnd, ReadOrder, RemoteAgent, RemoteRegion};
 pub use self::config::ConsumerConfig;
 pub use self::failure::{Failure, FailureClass, FailureReason};
 pub use self::outcome::{Arrived, ConsumerCounters, Finished};
 pub use self::transfer::{TransferId, Wanted};
 
 use self::ack_check::AgreedRead;
+use self::agent::Agents;
 use self::away::Away;
 use self::link::{Answer, Link};
 use self::transfer::{Reading, State, Transfer};
@@ -39,7 +41,8 @@ use crate::mm_hash::MmHash;
 use crate::plane::Plane;
 use crate::time::Nanos;
 use crate::wire::{
-    AckLimits, CONNECTOR_VERSION, DecodeError, ReqExtension, WIRE_REVISION, XferAck, XferReq,
+    AckLimits, CONNECTOR_VERSION, DecodeError, MemDescError, Progression, ReqExtension,
+    WIRE_REVISION, XferAck, XferReq, decode_progression,
 };
 
 /// The consumer's side of the control protocol.
@@ -55,6 +58,7 @@ pub struct Consumer {
     by_wanted: BTreeMap<Wanted, TransferId>,
     links: BTreeMap<Endpoint, Link>,
     away: Away,
+    agents: Agents,
     deadlines: BTreeSet<(Nanos, TransferId)>,
     actions: VecDeque<ConsumerAction>,
     staged: VecDeque<TransferId>,
@@ -75,6 +79,7 @@ impl Consumer {
             by_wanted: BTreeMap::new(),
             links: BTreeMap::new(),
             away: Away::default(),
+            agents: Agents::default(),
             deadlines: BTreeSet::new(),
             actions: VecDeque::new(),
             staged: VecDeque::new(),
@@ -143,9 +148,39 @@ impl Consumer {
         }
     }
 
-    /// One message from the producer at `endpoint`.
+    /// This plane turns out not to be there: it is not offered any more.
+    pub fn without_plane(&mut self, plane: Plane) {
+        self.config.planes = self.config.planes.without(plane);
+    }
+
+    /// One message from the producer at `endpoint`. A descriptor list in it is read here, row by row:
+    /// use [`Consumer::receive_scanned`] for messages longer than [`limits::MAX_BYTES_SCANNED_INLINE`].
     pub fn receive(&mut self, now: Nanos, endpoint: &Endpoint, payload: &[u8], cache: &mut Cache) {
-        if self.links.get(endpoint).is_none_or(|link| link.session().is_empty()) {
+        self.take_message(now, endpoint, payload, None, cache);
+    }
+
+    /// One message whose descriptor list has been read before, in slices, by
+    /// [`ProgressionScan`](crate::wire::ProgressionScan): `region` is what was found.
+    pub fn receive_scanned(
+        &mut self,
+        now: Nanos,
+        endpoint: &Endpoint,
+        payload: &[u8],
+        region: Result<Progression, MemDescError>,
+        cache: &mut Cache,
+    ) {
+        self.take_message(now, endpoint, payload, Some(region), cache);
+    }
+
+    fn take_message(
+        &mut self,
+        now: Nanos,
+        endpoint: &Endpoint,
+        payload: &[u8],
+        scanned: Option<Result<Progression, MemDescError>>,
+        cache: &mut Cache,
+    ) {
+        if !self.links.get(endpoint).is_some_and(Link::is_up) {
             self.counters.stray_acks += 1;
             return;
         }
@@ -159,19 +194,25 @@ impl Consumer {
                 if let Some(extension) = &ack.chiasm {
                     self.away.seen(endpoint, extension.epoch);
                 }
-                let answer = self.answered(endpoint, ack.mm_hash, attempt);
+                let answer = self.answered(endpoint, ack.mm_hash, attempt, ack.session_id);
                 if let Some(answer) = &answer {
                     self.counters.ack_latency.observe(now.since(answer.sent));
                 }
                 match answer {
                     Some(answer) if answer.given_up => self.decline(endpoint, &answer, &ack),
-                    Some(answer) => self.take_ack(now, endpoint, &answer, &ack, cache),
+                    Some(answer) => {
+                        let list = ack.mem_descriptor;
+                        let needed = !list.is_empty() && ack.chiasm.is_none();
+                        let scan = || needed.then(|| decode_progression(list, u32::MAX));
+                        let region = scanned.or_else(scan);
+                        self.take_ack(now, endpoint, &answer, (&ack, region), cache);
+                    }
                     None => {}
                 }
             }
             Err(DecodeError::UnknownStatus { mm_hash, status, attempt }) => {
                 let hash = mm_hash.as_ref().map_or("", MmHash::as_str);
-                if let Some(answer) = self.answered(endpoint, hash, attempt)
+                if let Some(answer) = self.answered(endpoint, hash, attempt, "")
                     && !answer.given_up
                 {
                     self.fail(answer.transfer, FailureReason::UnknownStatus(status));
@@ -184,9 +225,17 @@ impl Consumer {
 
     /// The request that a message answers. Attempts are numbered
     /// from 1: 0 is a peer that does not say which it answers.
-    fn answered(&mut self, from: &Endpoint, hash: &str, attempt: Option<u32>) -> Option<Answer> {
+    fn answered(
+        &mut self,
+        from: &Endpoint,
+        hash: &str,
+        attempt: Option<u32>,
+        session: &str,
+    ) -> Option<Answer> {
         let attempt = attempt.filter(|number| *number != 0);
-        let answer = self.links.get_mut(from).and_then(|link| link.answer(hash, attempt));
+        let link = self.links.get_mut(from)?;
+        link.has_answered(attempt.is_some());
+        let answer = link.answer(hash, attempt, session);
         self.counters.stray_acks += u64::from(answer.is_none_or(|answer| answer.given_up));
         answer
     }
@@ -208,6 +257,10 @@ impl Consumer {
                 if let ReadEnd::Failed(FailureReason::PlaneAway { plane, .. }) = &end {
                     self.away.note(&wanted.source, reading.agreed.epoch, *plane);
                 }
+                // A read over nixl that fails may fail again in the same way, and slowly.
+                if reading.agreed.plane == Plane::Nixl && !all_landed {
+                    self.away.next_time(&wanted, Plane::Nixl);
+                }
                 match verify(now, end, &reading) {
                     Ok(()) => self.publish(now, id, &reading, cache),
                     Err(reason) => {
@@ -222,7 +275,7 @@ impl Consumer {
             }
         };
         // On tcp the producer has seen its last byte go.
-        if held.plane != Some(Plane::Tcp) || !all_landed {
+        if let Some(held) = held.filter(|held| held.plane != Some(Plane::Tcp) || !all_landed) {
             self.release(&wanted.source, &wanted.hash, held);
         }
     }
@@ -268,6 +321,10 @@ impl Consumer {
                     }
                 }
                 Some(State::Reading(reading)) => {
+                    let wanted = self.transfers.get(&id).map(|transfer| &transfer.wanted);
+                    if let Some(wanted) = wanted.filter(|_| reading.agreed.plane == Plane::Nixl) {
+                        self.away.next_time(wanted, Plane::Nixl);
+                    }
                     self.abort(id, &reading, cache);
                     self.report_failure(id, FailureReason::ReadTimeout);
                 }
@@ -349,12 +406,17 @@ impl Consumer {
         let Some(link) = self.links.get_mut(&wanted.source) else { return };
         self.next_attempt = self.next_attempt.wrapping_add(1).max(1);
         let attempt = self.next_attempt;
-        let answer = Answer { transfer: id, sent: now, attempt, offered: planes, given_up: false };
+        let (generation, repeated) = link.next_generation(&wanted.hash);
+        let (transfer, sent, offered, given_up) = (id, now, planes, false);
+        let answer = Answer { transfer, sent, attempt, generation, repeated, offered, given_up };
         link.asked(&wanted.hash, answer);
+        let nixl = planes.contains(Plane::Nixl);
+        let agent = if nixl { self.agents.known(&wanted.source) } else { 0 };
+        let session = link.session(generation);
         let request = XferReq {
             mm_hash: wanted.hash.as_str(),
             compatibility_hash: &self.config.compat_hash,
-            session_id: link.session(),
+            session_id: &session,
             connector_version: i128::from(CONNECTOR_VERSION),
             chiasm: Some(ReqExtension {
                 rev: WIRE_REVISION,
@@ -364,6 +426,7 @@ impl Consumer {
                 fingerprint: self.config.fingerprint.as_deref(),
                 host: self.config.host.filter(|_| planes.contains(Plane::Shm)),
                 region: self.config.region.as_deref().filter(|_| planes.contains(Plane::Shm)),
+                agent,
             }),
         };
         self.counters.requests += 1;

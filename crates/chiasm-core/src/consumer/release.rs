@@ -21,8 +21,8 @@ impl Consumer {
         if link.number() != Some(held.session) {
             return;
         }
-        let done =
-            XferDone { mm_hash: hash.as_str(), session_id: link.session(), attempt: held.attempt };
+        let session = link.session(held.generation);
+        let done = XferDone { mm_hash: hash.as_str(), session_id: &session, attempt: held.attempt };
         self.actions.push_back(ConsumerAction::Send(source.clone(), done.encode()));
     }
 
@@ -37,10 +37,10 @@ impl Consumer {
             .take_while(|(form, _)| (&form.hash, &form.source) == (&first.hash, &first.source));
         for (_, id) in forms {
             if let Some(Transfer { state: State::Reading(reading), .. }) = self.transfers.get(id)
-                && (reading.held.session, reading.held.plane) == (held.session, held.plane)
+                && reading.held.is_some_and(|other| other.is_of(held))
             {
                 return match self.transfers.get_mut(id).map(|transfer| &mut transfer.state) {
-                    Some(State::Reading(reading)) => Some(&mut reading.held),
+                    Some(State::Reading(reading)) => reading.held.as_mut(),
                     _ => None,
                 };
             }

@@ -1,29 +1,36 @@
 //! From an ack to a read under way, or to a grant that is given back.
 
-use super::ack_check;
-use super::action::{ConsumerAction, ReadOrder, RemoteRegion};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ack_check::{self, Against};
+use super::action::{ConsumerAction, ReadOrder, RemoteAgent, RemoteRegion};
+use super::agent::RemoteEntry;
 use super::link::{Answer, Link};
 use super::transfer::{Held, Reading, State, Transfer};
 use super::{Consumer, FailureReason, TransferId};
 use crate::cache::{Cache, ReserveError};
 use crate::endpoint::Endpoint;
+use crate::limits::MIN_UPSTREAM_LEASE_LEFT;
 use crate::mm_hash::MmHash;
 use crate::plane::Plane;
 use crate::time::Nanos;
-use crate::wire::XferAck;
+use crate::wire::{MemDescError, Progression, XferAck};
 
 impl Consumer {
-    /// An ack that its transfer waits for.
+    /// An ack that its transfer waits for. `region` is what its descriptor list was found to be.
     pub(super) fn take_ack(
         &mut self,
         now: Nanos,
         source: &Endpoint,
         answer: &Answer,
-        ack: &XferAck<'_>,
+        (ack, region): (&XferAck<'_>, Option<Result<Progression, MemDescError>>),
         cache: &mut Cache,
     ) {
-        match self.agree(now, source, answer, ack, cache) {
-            Ok(reading) => self.start_read(answer.transfer, reading, ack, cache),
+        match self.agree(now, source, answer, (ack, region), cache) {
+            Ok((reading, remote)) => {
+                self.start_read(answer.transfer, reading, ack, remote.as_ref(), cache);
+            }
             Err(reason) => {
                 self.decline(source, answer, ack);
                 self.fail(answer.transfer, reason);
@@ -44,26 +51,37 @@ impl Consumer {
     fn held(&self, source: &Endpoint, answer: &Answer, ack: &XferAck<'_>) -> Option<Held> {
         let extension = ack.chiasm.as_ref().filter(|_| ack.status.is_ok())?;
         let session = self.links.get(source).and_then(Link::number)?;
-        Some(Held { session, attempt: answer.attempt, plane: extension.plane })
+        let (attempt, generation) = (answer.attempt, answer.generation);
+        Some(Held { session, generation, attempt, plane: extension.plane })
     }
 
     /// Checks an ack and, if nothing is wrong with it, takes room for what it grants.
     fn agree(
-        &self,
+        &mut self,
         now: Nanos,
         source: &Endpoint,
         answer: &Answer,
-        ack: &XferAck<'_>,
+        (ack, region): (&XferAck<'_>, Option<Result<Progression, MemDescError>>),
         cache: &mut Cache,
-    ) -> Result<Reading, FailureReason> {
+    ) -> Result<(Reading, Option<RemoteEntry>), FailureReason> {
         let gone = || FailureReason::Lost("while its ack was read".into());
         let Transfer { wanted, .. } = self.transfers.get(&answer.transfer).ok_or_else(gone)?;
-        let session = self.links.get(source).map_or("", Link::session);
-        let agreed = ack_check::check(wanted, ack, session, answer.offered, &self.config)?;
-        let held = self.held(source, answer, ack).ok_or_else(gone)?;
+        let link = self.links.get(source).ok_or_else(gone)?;
+        let session = link.session(answer.generation);
+        let (offered, config) = (answer.offered, &self.config);
+        let against = Against { wanted, session: &session, offered, config, region };
+        let (agreed, remote) = ack_check::check(ack, against, &mut self.agents)?;
+        let held = self.held(source, answer, ack);
+        if held.is_none() && answer.repeated {
+            let why =
+                "the ack may answer an earlier request: it is asked again under a new session";
+            return Err(FailureReason::Plane(why.into()));
+        }
         let lease = agreed.lease.saturating_sub(self.config.lease_margin);
         let lease_end = answer.sent.after(lease);
-        if now >= lease_end {
+        // An upstream producer gives a new lease whenever it is asked; its acks do not say what is left.
+        let needed = if held.is_some() { Duration::ZERO } else { MIN_UPSTREAM_LEASE_LEFT };
+        if now.after(needed) >= lease_end {
             return Err(FailureReason::LeaseRanOut);
         }
         let staged = cache.stage(&wanted.hash, agreed.meta, wanted.blocks);
@@ -72,10 +90,18 @@ impl Consumer {
             ReserveError::Full { .. } | ReserveError::Duplicate { .. } => FailureReason::NoRoom,
         })?;
         let deadline = now.after(self.config.read_timeout);
-        Ok(Reading { entry, agreed, held, lease_end, since: now, deadline })
+        let since = now;
+        Ok((Reading { entry, agreed, held, lease_end, since, deadline }, remote))
     }
 
-    fn start_read(&mut self, id: TransferId, reading: Reading, ack: &XferAck<'_>, cache: &Cache) {
+    fn start_read(
+        &mut self,
+        id: TransferId,
+        reading: Reading,
+        ack: &XferAck<'_>,
+        remote: Option<&RemoteEntry>,
+        cache: &Cache,
+    ) {
         let Reading { entry, agreed, deadline, .. } = reading;
         let local = cache.entry(entry).map(|entry| entry.extents().to_vec()).unwrap_or_default();
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
@@ -89,12 +115,23 @@ impl Consumer {
             epoch: extension.epoch,
             extents: extension.extents.clone(),
         });
+        let nixl = remote.map(|remote| RemoteAgent {
+            metadata: Arc::clone(&remote.metadata),
+            region: remote.region(),
+            runs: remote.runs(agreed.meta.bytes),
+            completion: if reading.held.is_some() {
+                String::new()
+            } else {
+                format!("{}:{}", ack.session_id, ack.mm_hash)
+            },
+        });
         self.actions.push_back(ConsumerAction::StartRead(ReadOrder {
             transfer: id,
             source: transfer.wanted.source.clone(),
             plane: agreed.plane,
             token: agreed.token,
             shm,
+            nixl,
             local,
             bytes: agreed.meta.bytes,
             digest: agreed.digest.is_some(),

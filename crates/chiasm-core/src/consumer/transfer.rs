@@ -36,18 +36,28 @@ pub(super) enum State {
     /// A plane writes into the entry's blocks.
     Reading(Reading),
     /// The outcome has been told; the plane has not let go of the blocks yet.
-    Settling { entry: EntryKey, held: Held },
+    Settling { entry: EntryKey, held: Option<Held> },
 }
 
 /// A grant at the producer, by all that names it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Number of the session that it was given to.
+    /// Number of the connection that it was given to.
     pub(super) session: u64,
+    /// Which of its session ids.
+    pub(super) generation: u32,
     /// The latest request that it answered.
     pub(super) attempt: u32,
     /// Its plane, where that is one which is known here.
     pub(super) plane: Option<Plane>,
+}
+
+impl Held {
+    /// Whether both are of one grant, the hash and the producer being the same.
+    pub(super) fn is_of(self, other: Self) -> bool {
+        (self.session, self.generation, self.plane)
+            == (other.session, other.generation, other.plane)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +65,8 @@ pub(super) struct Reading {
     /// The staging entry that the bytes land in.
     pub(super) entry: EntryKey,
     pub(super) agreed: AgreedRead,
-    pub(super) held: Held,
+    /// `None`: an upstream producer's, which learns of the end of the read from NIXL, if at all.
+    pub(super) held: Option<Held>,
     /// Without a digest the bytes count only if they have landed before this instant (S2).
     pub(super) lease_end: Nanos,
     /// When the ack came.

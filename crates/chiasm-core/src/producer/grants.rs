@@ -10,6 +10,7 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::Rng as _;
 use slab::Slab;
 
+use super::agent::{Completions, Meant};
 use super::reply::RefusalReason;
 use super::{PeerId, ProducerLimits};
 use crate::cache::{Cache, EntryKey};
@@ -57,6 +58,10 @@ pub(super) struct Grant {
     pub(super) extents: Vec<Extent>,
     pub(super) meta: EntryMeta,
     pub(super) digest: Option<Digest>,
+    /// The life of the NIXL agent that it is read through; 0 on other planes.
+    pub(super) agent: u64,
+    /// Its peer is an upstream consumer: its end is a completion, not a message.
+    pub(super) upstream: bool,
 }
 
 impl Grant {
@@ -70,12 +75,37 @@ impl Grant {
 struct Holder {
     grant: Grant,
     stream: Option<StreamId>,
+    /// OK acks that an upstream consumer may still complete: each of them can be read under, and the
+    /// first completion says nothing about the others (S8).
+    answers: u32,
+}
+
+/// What is known of a session while its connection lives.
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    peer: PeerId,
+    /// The life of our NIXL agent that this session has completed a read through; 0 for none. Only
+    /// that shows that it has the agent's descriptor list.
+    proven: u64,
 }
 
 /// What a request renews (PROTOCOL 22). A tuple, never one joined text (hazard B7). The plane is part
 /// of it: a grant on shm keeps its promise to the end of its lease, whatever becomes of one on tcp
 /// that the same session asked for later (S8).
 type GrantKey = (Arc<str>, MmHash, Plane);
+
+/// What a completion has brought about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Completed {
+    /// The end of a grant.
+    Ended,
+    /// The end of one read; the grant has answered other requests that may still be read under.
+    OthersMayRead,
+    /// It could mean several grants: they end by their leases.
+    Ambiguous,
+    /// No live grant is meant.
+    Stray,
+}
 
 #[derive(Debug, Default)]
 struct PeerUsage {
@@ -100,7 +130,10 @@ pub(super) struct Grants {
     streams: BTreeMap<StreamId, usize>,
     deadlines: BTreeSet<(Nanos, usize)>,
     peers: BTreeMap<PeerId, PeerUsage>,
-    sessions: BTreeMap<Arc<str>, PeerId>,
+    sessions: BTreeMap<Arc<str>, Session>,
+    completions: Completions,
+    /// Live grants on nixl.
+    nixl: usize,
     /// Holders per entry, so that an entry that many peers read counts once.
     entries: BTreeMap<EntryKey, u32>,
     pinned_blocks: u32,
@@ -119,6 +152,8 @@ impl Grants {
             deadlines: BTreeSet::new(),
             peers: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            completions: Completions::default(),
+            nixl: 0,
             entries: BTreeMap::new(),
             pinned_blocks: 0,
         }
@@ -132,6 +167,15 @@ impl Grants {
         self.pinned_blocks
     }
 
+    pub(super) fn nixl(&self) -> usize {
+        self.nixl
+    }
+
+    /// Whether the session has read through this life of our NIXL agent.
+    pub(super) fn has_proven(&self, session: &str, agent: u64) -> bool {
+        self.sessions.get(session).is_some_and(|session| session.proven == agent)
+    }
+
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         self.deadlines.first().map(|(at, _)| *at)
     }
@@ -143,7 +187,7 @@ impl Grants {
         peer: PeerId,
     ) -> Result<Arc<str>, RefusalReason> {
         match self.sessions.get_key_value(session) {
-            Some((known, owner)) if *owner == peer => return Ok(Arc::clone(known)),
+            Some((known, owner)) if owner.peer == peer => return Ok(Arc::clone(known)),
             Some(_) => return Err(RefusalReason::SessionInUse),
             None => {}
         }
@@ -153,7 +197,7 @@ impl Grants {
         }
         let session: Arc<str> = Arc::from(session);
         usage.sessions.insert(Arc::clone(&session));
-        self.sessions.insert(Arc::clone(&session), peer);
+        self.sessions.insert(Arc::clone(&session), Session { peer, proven: 0 });
         Ok(session)
     }
 
@@ -198,8 +242,12 @@ impl Grants {
 
     fn renew(&mut self, slot: usize, wanted: &Grant) -> Grant {
         let holder = self.holders.get_mut(slot).expect("the table names live holders only");
+        // Nobody can read any more through an agent that has ended: its answers are void.
+        let same_agent = holder.grant.agent == wanted.agent;
+        holder.answers = if same_agent { holder.answers.saturating_add(1) } else { 1 };
         let grant = &mut holder.grant;
         debug_assert!(grant.entry == wanted.entry, "a pinned entry keeps its name");
+        grant.agent = wanted.agent;
         self.deadlines.remove(&(grant.deadline, slot));
         grant.attempt = wanted.attempt;
         grant.deadline = wanted.deadline;
@@ -223,7 +271,11 @@ impl Grants {
             self.pinned_blocks += narrow(blocks);
         }
         *holders += 1;
-        let slot = self.holders.insert(Holder { grant: grant.clone(), stream: None });
+        let slot = self.holders.insert(Holder { grant: grant.clone(), stream: None, answers: 1 });
+        self.nixl += usize::from(grant.plane == Plane::Nixl);
+        if grant.upstream {
+            self.completions.expect(&grant.session, grant.hash.as_str(), slot);
+        }
         self.waiting.insert(key, slot);
         self.tokens.insert(grant.token, slot);
         self.deadlines.insert((grant.deadline, slot));
@@ -273,6 +325,28 @@ impl Grants {
             self.end(slot, cache);
         }
         found.is_some()
+    }
+
+    /// A read over NIXL is complete, as its reader's agent has told the `agent` life of ours. It ends
+    /// exactly one answer of the one grant that it can mean.
+    pub(super) fn complete(&mut self, agent: u64, text: &[u8], cache: &mut Cache) -> Completed {
+        let slot = match self.completions.meant(text) {
+            Meant::None => return Completed::Stray,
+            Meant::Several => return Completed::Ambiguous,
+            Meant::One(slot) => slot,
+        };
+        let holder = self.holders.get_mut(slot).expect("the table names live holders only");
+        if holder.grant.agent == agent
+            && let Some(session) = self.sessions.get_mut(&holder.grant.session)
+        {
+            session.proven = agent;
+        }
+        holder.answers = holder.answers.saturating_sub(1);
+        if holder.answers > 0 {
+            return Completed::OthersMayRead;
+        }
+        self.end(slot, cache);
+        Completed::Ended
     }
 
     /// False if that stream has ended before.
@@ -343,8 +417,12 @@ impl Grants {
     }
 
     fn end(&mut self, slot: usize, cache: &mut Cache) {
-        let Holder { grant, stream } = self.holders.remove(slot);
+        let Holder { grant, stream, .. } = self.holders.remove(slot);
         self.deadlines.remove(&(grant.deadline, slot));
+        self.nixl -= usize::from(grant.plane == Plane::Nixl);
+        if grant.upstream {
+            self.completions.forget(&grant.session, grant.hash.as_str(), slot);
+        }
         if let Some(stream) = stream {
             self.streams.remove(&stream);
         } else {

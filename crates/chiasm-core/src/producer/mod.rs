@@ -5,6 +5,7 @@
 //! the connection that it was given to can complete it (hazard D7). It must never let one peer take
 //! everything: each peer has quotas (S7).
 
+mod agent;
 mod grants;
 mod reply;
 
@@ -13,17 +14,18 @@ use std::time::Duration;
 use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng as _;
 
+pub use self::agent::NixlAgent;
 pub use self::grants::{GrantToken, StreamId, StreamRead};
 pub use self::reply::RefusalReason;
 
-use self::grants::{Grant, Grants};
+use self::grants::{Completed, Grant, Grants};
 use crate::cache::{Cache, EntryState};
 use crate::host_hint::HostHint;
 use crate::limits;
 use crate::mm_hash::MmHash;
 use crate::plane::{Plane, PlaneList};
 use crate::time::Nanos;
-use crate::wire::{CONNECTOR_VERSION, DecodeError, XferDone, XferReq};
+use crate::wire::{CONNECTOR_VERSION, DecodeError, Message, XferDone, XferReq};
 
 /// A peer of the control socket: one live connection, numbered by whoever owns the sockets. Numbers
 /// are never used again in one node's life.
@@ -125,6 +127,12 @@ pub struct ProducerCounters {
     pub lost: u64,
     /// Data streams that presented a token which opens nothing.
     pub bad_tokens: u64,
+    /// OK acks with the descriptor list of the whole region, for upstream consumers.
+    pub full_lists: u64,
+    /// NIXL completions that could mean several grants.
+    pub ambiguous_completions: u64,
+    /// NIXL completions that mean no live grant.
+    pub stray_completions: u64,
 }
 
 /// The producer's side of the control protocol.
@@ -136,6 +144,8 @@ pub struct Producer {
     draining: bool,
     /// A peer whose first grant on shm was the last answer, if it names its region.
     new_reader: Option<(PeerId, ReaderRegion)>,
+    /// What is read through, while it lives.
+    agent: Option<NixlAgent>,
 }
 
 impl Producer {
@@ -145,7 +155,7 @@ impl Producer {
     pub fn new(config: ProducerConfig, seed: [u8; 32]) -> Self {
         let grants = Grants::new(config.limits, ChaCha12Rng::from_seed(seed));
         let counters = ProducerCounters::default();
-        Self { config, grants, counters, draining: false, new_reader: None }
+        Self { config, grants, counters, draining: false, new_reader: None, agent: None }
     }
 
     /// Answers one message. `None`: it was no request but the end of a grant, which has no answer
@@ -158,7 +168,7 @@ impl Producer {
         peer: PeerId,
         payload: &[u8],
         cache: &mut Cache,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Message> {
         let request = match XferReq::decode(payload) {
             Ok(request) => request,
             Err(error) => {
@@ -169,7 +179,7 @@ impl Producer {
         let ack = match self.grant(now, peer, &request, cache) {
             Ok(grant) => {
                 self.counters.granted += 1;
-                reply::granted(&self.config, &request, &grant, now)
+                self.answer(&request, &grant, now)
             }
             Err(refusal) => {
                 let slot = self.counters.nacks.get_mut(usize::from(refusal.status().code()));
@@ -177,10 +187,22 @@ impl Producer {
                     *count += 1;
                 }
                 self.counters.over_quota += u64::from(refusal == RefusalReason::Quota);
-                reply::refused(&self.config, &request, refusal)
+                reply::refused(&self.config, &request, refusal).into()
             }
         };
         Some(ack)
+    }
+
+    fn answer(&mut self, request: &XferReq<'_>, grant: &Grant, now: Nanos) -> Message {
+        let agent = self.agent.as_ref().filter(|_| grant.plane == Plane::Nixl);
+        match agent {
+            Some(agent) if grant.upstream => {
+                let has_list = self.grants.has_proven(&grant.session, agent.life);
+                self.counters.full_lists += u64::from(!has_list);
+                reply::granted_upstream(request, grant, agent, has_list)
+            }
+            _ => reply::granted(&self.config, request, grant, agent, now).into(),
+        }
     }
 
     /// A message that is no request: the end of a grant, or nothing that is known.
@@ -234,6 +256,7 @@ impl Producer {
             return Err(RefusalReason::NotReady);
         }
         let plane = self.common_plane(request)?;
+        let agent = self.agent.as_ref().filter(|_| plane == Plane::Nixl);
         let hash: MmHash = entry.hash().clone();
         let wanted = Grant {
             peer,
@@ -247,6 +270,8 @@ impl Producer {
             extents: entry.extents().to_vec(),
             meta: *entry.meta(),
             digest: entry.digest(),
+            agent: agent.map_or(0, |agent| agent.life),
+            upstream: request.chiasm.is_none(),
         };
         let granted = self.grants.give(wanted, cache)?;
         if granted.plane == Plane::Shm
@@ -278,18 +303,64 @@ impl Producer {
         self.counters.lost += self.grants.drop_shm(peer, cache);
     }
 
-    /// The first plane of the consumer's order that this producer serves it (PROTOCOL 47).
+    /// The first plane of the consumer's order that this producer serves it (PROTOCOL 47). An upstream
+    /// consumer has nixl and nothing else.
     fn common_plane(&self, request: &XferReq<'_>) -> Result<Plane, RefusalReason> {
-        let offered = request.chiasm.map_or(PlaneList::EMPTY, |extension| extension.planes);
+        let upstream = PlaneList::from_iter([Plane::Nixl]);
+        let offered = request.chiasm.map_or(upstream, |extension| extension.planes);
         let host = request.chiasm.and_then(|extension| extension.host);
         let serves = |plane: &Plane| {
             let reaches = match plane {
                 Plane::Shm => self.config.shm.as_ref().is_some_and(|shm| host == Some(shm.host)),
-                Plane::Nixl | Plane::Tcp => true,
+                Plane::Nixl => self.agent.is_some(),
+                Plane::Tcp => true,
             };
             reaches && self.config.planes.contains(*plane)
         };
-        offered.iter().find(serves).ok_or(RefusalReason::NoPlane)
+        offered.iter().find(serves).ok_or_else(|| {
+            let nixl = Plane::Nixl;
+            let will_serve = self.config.planes.contains(nixl) && offered.contains(nixl);
+            if will_serve { RefusalReason::AgentDown } else { RefusalReason::NoPlane }
+        })
+    }
+
+    /// This plane turns out not to be there: it is not granted any more.
+    pub fn without_plane(&mut self, plane: Plane) {
+        self.config.planes = self.config.planes.without(plane);
+    }
+
+    /// The NIXL agent lives: from here on it is read through, and grants made through an earlier one
+    /// that is not there any more can be completed no more.
+    pub fn agent_up(&mut self, agent: NixlAgent) {
+        self.agent = Some(agent);
+    }
+
+    /// The NIXL agent has ended. What it granted ends by its leases (S8).
+    pub fn agent_down(&mut self) {
+        self.agent = None;
+    }
+
+    /// Whether [`Producer::agent_up`] was called last.
+    #[must_use]
+    pub fn has_agent(&self) -> bool {
+        self.agent.is_some()
+    }
+
+    /// A completion that the agent of this life was sent. Anybody may have sent it, and anything
+    /// (hazard D7): it ends an upstream consumer's grant if it means exactly one.
+    pub fn completed(&mut self, agent: u64, text: &[u8], cache: &mut Cache) {
+        match self.grants.complete(agent, text, cache) {
+            Completed::Ended => self.counters.done += 1,
+            Completed::OthersMayRead => {}
+            Completed::Ambiguous => self.counters.ambiguous_completions += 1,
+            Completed::Stray => self.counters.stray_completions += 1,
+        }
+    }
+
+    /// Live grants on nixl: while there are any the agent has to make progress.
+    #[must_use]
+    pub fn nixl_grants(&self) -> usize {
+        self.grants.nixl()
     }
 
     /// A data stream presents a token. It opens once; the grant's pin goes over to the stream, which

@@ -1,10 +1,10 @@
 //! The producer's answers as bytes: one OK form, one NACK form.
 
-use super::ProducerConfig;
 use super::grants::Grant;
+use super::{NixlAgent, ProducerConfig};
 use crate::plane::Plane;
 use crate::time::Nanos;
-use crate::wire::{AckExtension, AckStatus, WIRE_REVISION, XferAck, XferReq};
+use crate::wire::{AckExtension, AckStatus, Message, WIRE_REVISION, XferAck, XferReq};
 
 /// Why a request was not granted. Each has upstream's status; the word goes to Chiasm peers only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +29,8 @@ pub enum RefusalReason {
     NoPlane,
     /// This producer is about to stop: what it has goes away with it.
     Draining,
+    /// The only plane in common is nixl, and the agent that serves it is being started again.
+    AgentDown,
 }
 
 impl RefusalReason {
@@ -42,7 +44,7 @@ impl RefusalReason {
                 AckStatus::Internal
             }
             Self::Missing => AckStatus::Missing,
-            Self::NotReady | Self::Quota => AckStatus::NotReady,
+            Self::NotReady | Self::Quota | Self::AgentDown => AckStatus::NotReady,
         }
     }
 
@@ -60,17 +62,42 @@ impl RefusalReason {
             Self::Quota => "quota",
             Self::NoPlane => "no_plane",
             Self::Draining => "draining",
+            Self::AgentDown => "agent_down",
         }
     }
 }
 
-/// The OK ack to a Chiasm peer: the entry as extents, its exact form, and the token for its stream.
+/// The OK ack to an upstream consumer, in upstream's form: the entry as block indices, the agent's
+/// metadata, and, unless the consumer is known to have it, the list of all blocks of the region.
+pub(super) fn granted_upstream(
+    request: &XferReq<'_>,
+    grant: &Grant,
+    agent: &NixlAgent,
+    has_list: bool,
+) -> Message {
+    let indices = grant.extents.iter().flat_map(|extent| extent.first()..extent.end());
+    let ack = XferAck {
+        session_id: request.session_id,
+        src_block_indices: indices.map(u64::from).collect(),
+        agent_metadata: &agent.metadata,
+        ..XferAck::bare(request.mm_hash, AckStatus::Ok)
+    };
+    let with_list = if has_list { None } else { ack.encode_with_region(&agent.region) };
+    with_list.unwrap_or_else(|| ack.encode().into())
+}
+
+/// The OK ack to a Chiasm peer: the entry as extents, its exact form, and what its plane needs: the
+/// token of its stream, the name of the region, or the NIXL agent, whose metadata is left out if the
+/// peer has it already.
 pub(super) fn granted(
     config: &ProducerConfig,
     request: &XferReq<'_>,
     grant: &Grant,
+    agent: Option<&NixlAgent>,
     now: Nanos,
 ) -> Vec<u8> {
+    let known = request.chiasm.map_or(0, |extension| extension.agent);
+    let metadata = agent.filter(|agent| agent.life != known).map(|agent| &*agent.metadata);
     let lease_ms = u64::try_from(grant.deadline.since(now).as_millis()).unwrap_or(u64::MAX);
     let region = config.shm.as_ref().filter(|_| grant.plane == Plane::Shm);
     let extension = AckExtension {
@@ -89,9 +116,13 @@ pub(super) fn granted(
         digest: grant.digest,
         fingerprint: config.fingerprint.as_deref(),
         reason: None,
+        agent: agent.map_or(0, |agent| agent.life),
+        base: agent.map_or(0, |agent| agent.region.base()),
+        region_blocks: agent.map_or(0, |agent| agent.region.count()),
     };
     let ack = XferAck {
         session_id: request.session_id,
+        agent_metadata: metadata.unwrap_or_default(),
         chiasm: Some(extension),
         ..XferAck::bare(request.mm_hash, AckStatus::Ok)
     };

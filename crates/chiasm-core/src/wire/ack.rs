@@ -2,6 +2,8 @@
 
 use super::error::{Allowed, DecodeError, FieldPath};
 use super::extension::{self, AckExtension};
+use super::memdesc::Progression;
+use super::message::Message;
 use super::reader::Reader;
 use super::status::AckStatus;
 use super::writer::Writer;
@@ -117,11 +119,36 @@ impl<'a> XferAck<'a> {
     /// The bytes that msgspec makes of the same ack, followed by the `chiasm` map if there is one.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        let mut writer = self.write_fields(!self.mem_descriptor.is_empty());
+        if !self.mem_descriptor.is_empty() {
+            writer.text("mem_descriptor");
+            writer.bytes(self.mem_descriptor);
+        }
+        if let Some(chiasm) = &self.chiasm {
+            chiasm.write(&mut writer);
+        }
+        writer.finish()
+    }
+
+    /// The same with `region`'s list as the `mem_descriptor`, and without a `chiasm` map: upstream is
+    /// the only one that needs the list. `None` if the list is longer than msgpack can say.
+    #[must_use]
+    pub fn encode_with_region(&self, region: &Progression) -> Option<Message> {
+        let bytes = u32::try_from(region.encoded_bytes()).ok()?;
+        let without = Self { chiasm: None, ..self.clone() };
+        let mut writer = without.write_fields(true);
+        writer.text("mem_descriptor");
+        writer.bytes_header(usize::try_from(bytes).ok()?);
+        Some(Message::with_rows(writer.finish(), *region))
+    }
+
+    /// Everything before the descriptor list.
+    fn write_fields(&self, described: bool) -> Writer {
         let optional = [
             !self.session_id.is_empty(),
             !self.src_block_indices.is_empty(),
             !self.agent_metadata.is_empty(),
-            !self.mem_descriptor.is_empty(),
+            described,
             self.chiasm.is_some(),
         ];
         let variable = self.mem_descriptor.len() + self.agent_metadata.len();
@@ -148,14 +175,7 @@ impl<'a> XferAck<'a> {
             writer.text("agent_metadata");
             writer.bytes(self.agent_metadata);
         }
-        if !self.mem_descriptor.is_empty() {
-            writer.text("mem_descriptor");
-            writer.bytes(self.mem_descriptor);
-        }
-        if let Some(chiasm) = &self.chiasm {
-            chiasm.write(&mut writer);
-        }
-        writer.finish()
+        writer
     }
 }
 

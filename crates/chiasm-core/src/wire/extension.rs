@@ -47,6 +47,9 @@ const FINGERPRINT: FieldPath = FieldPath::field("$.chiasm.fingerprint");
 const REASON: FieldPath = FieldPath::field("$.chiasm.reason");
 const HOST: FieldPath = FieldPath::field("$.chiasm.host");
 const REGION: FieldPath = FieldPath::field("$.chiasm.region");
+const AGENT: FieldPath = FieldPath::field("$.chiasm.agent");
+const BASE: FieldPath = FieldPath::field("$.chiasm.base");
+const REGION_BLOCKS: FieldPath = FieldPath::field("$.chiasm.region_blocks");
 
 /// What a Chiasm consumer adds to its request. Fields at their default are left out on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +70,8 @@ pub struct ReqExtension<'a> {
     /// File name of the consumer's own region there, whose lock says whether it lives. At most
     /// [`MAX_REGION_NAME_BYTES`]; whoever opens the file checks that it is a region's name.
     pub region: Option<&'a str>,
+    /// The producer's NIXL agent whose metadata the consumer has already; 0 if none.
+    pub agent: u64,
 }
 
 impl Default for ReqExtension<'_> {
@@ -79,6 +84,7 @@ impl Default for ReqExtension<'_> {
             fingerprint: None,
             host: None,
             region: None,
+            agent: 0,
         }
     }
 }
@@ -98,6 +104,7 @@ impl<'a> ReqExtension<'a> {
                 b"region" => {
                     out.region = Some(short_text(reader, REGION, MAX_REGION_NAME_BYTES)?);
                 }
+                b"agent" => out.agent = reader.uint(AGENT)?,
                 _ => reader.skip(UNKNOWN_INSIDE)?,
             }
             Ok(())
@@ -114,6 +121,7 @@ impl<'a> ReqExtension<'a> {
             self.fingerprint.is_some(),
             self.host.is_some(),
             self.region.is_some(),
+            self.agent != 0,
         ];
         writer.text(KEY_TEXT);
         writer.map(1 + optional.into_iter().filter(|present| *present).count());
@@ -145,6 +153,10 @@ impl<'a> ReqExtension<'a> {
         if let Some(region) = self.region {
             writer.text("region");
             writer.text(region);
+        }
+        if self.agent != 0 {
+            writer.text("agent");
+            writer.uint(self.agent);
         }
     }
 }
@@ -184,6 +196,13 @@ pub struct AckExtension<'a> {
     pub fingerprint: Option<&'a str>,
     /// A short machine-readable word with a refusal; at most [`MAX_REASON_BYTES`].
     pub reason: Option<&'a str>,
+    /// Names the producer's NIXL agent, on nixl; 0 if not said. Its metadata is in the ack's own field,
+    /// unless the request has named the same agent.
+    pub agent: u64,
+    /// Where block 0 lies in that agent's process, on nixl.
+    pub base: u64,
+    /// Blocks of that agent's region, on nixl; one after the other, without gaps.
+    pub region_blocks: u32,
 }
 
 impl Default for AckExtension<'_> {
@@ -204,6 +223,9 @@ impl Default for AckExtension<'_> {
             digest: None,
             fingerprint: None,
             reason: None,
+            agent: 0,
+            base: 0,
+            region_blocks: 0,
         }
     }
 }
@@ -233,6 +255,9 @@ impl<'a> AckExtension<'a> {
                 b"digest" => out.digest = Some(Digest(sixteen_bytes(reader, DIGEST)?)),
                 b"fingerprint" => out.fingerprint = Some(fingerprint(reader)?),
                 b"reason" => out.reason = Some(short_text(reader, REASON, MAX_REASON_BYTES)?),
+                b"agent" => out.agent = reader.uint(AGENT)?,
+                b"base" => out.base = reader.uint(BASE)?,
+                b"region_blocks" => out.region_blocks = reader.uint32(REGION_BLOCKS)?,
                 _ => reader.skip(UNKNOWN_INSIDE)?,
             }
             Ok(())
@@ -257,6 +282,9 @@ impl<'a> AckExtension<'a> {
             self.digest.is_some(),
             self.fingerprint.is_some(),
             self.reason.is_some(),
+            self.agent != 0,
+            self.base != 0,
+            self.region_blocks != 0,
         ];
         writer.text(KEY_TEXT);
         writer.map(1 + optional.into_iter().filter(|present| *present).count());
@@ -272,6 +300,9 @@ impl<'a> AckExtension<'a> {
         number("bytes", self.bytes);
         number("block_size_bytes", self.block_size_bytes);
         number("lease_ms", self.lease_ms);
+        number("agent", Some(self.agent).filter(|agent| *agent != 0));
+        number("base", Some(self.base).filter(|base| *base != 0));
+        number("region_blocks", Some(u64::from(self.region_blocks)).filter(|blocks| *blocks != 0));
         let mut text = |key: &str, value: Option<&str>| {
             if let Some(value) = value {
                 writer.text(key);

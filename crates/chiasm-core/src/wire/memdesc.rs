@@ -147,13 +147,97 @@ impl Progression {
     /// The list as upstream's encoder writes it, about 16 bytes per block.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let rows = (0..self.count).zip(0_u64..).map(|(_, index)| DescriptorRow {
-            // No block ends past the address space, so this cannot wrap.
-            addr: self.base.wrapping_add(index.wrapping_mul(self.stride)),
-            len: self.len,
-            device_id: self.device_id,
-        });
-        encode(usize::try_from(self.count).unwrap_or(usize::MAX), rows)
+        let mut encoder = RowsEncoder::new(*self);
+        let bytes = usize::try_from(self.encoded_bytes()).unwrap_or(usize::MAX);
+        encoder.next_bytes(bytes)
+    }
+
+    /// Length of [`Progression::encode`]'s result, without making it.
+    #[must_use]
+    pub fn encoded_bytes(&self) -> u64 {
+        let count = u64::from(self.count);
+        let header = match self.count {
+            0..=0xf => 1,
+            0x10..=0xffff => 3,
+            _ => 5,
+        };
+        // Addresses ascend, so those of one length are next to each other: each threshold that an
+        // address reaches makes it longer.
+        let longer = |threshold: u64| {
+            let below = threshold
+                .checked_sub(self.base)
+                .map_or(0, |room| room.div_ceil(self.stride).min(count));
+            count.saturating_sub(below)
+        };
+        let addresses = [(0x80, 1), (0x100, 1), (0x1_0000, 2), (0x1_0000_0000, 4)]
+            .into_iter()
+            .fold(count, |bytes, (threshold, more)| {
+                bytes.saturating_add(longer(threshold).saturating_mul(more))
+            });
+        let rest =
+            1_u64.saturating_add(uint_bytes(self.len)).saturating_add(uint_bytes(self.device_id));
+        addresses.saturating_add(count.saturating_mul(rest)).saturating_add(header)
+    }
+
+    fn row(&self, index: u32) -> DescriptorRow {
+        let offset = u64::from(index).wrapping_mul(self.stride);
+        // No block ends past the address space, so this cannot wrap.
+        let addr = self.base.wrapping_add(offset);
+        DescriptorRow { addr, len: self.len, device_id: self.device_id }
+    }
+}
+
+/// Bytes that an unsigned number takes in its shortest form.
+const fn uint_bytes(value: u64) -> u64 {
+    match value {
+        0..=0x7f => 1,
+        0x80..=0xff => 2,
+        0x100..=0xffff => 3,
+        0x1_0000..=0xffff_ffff => 5,
+        _ => 9,
+    }
+}
+
+/// A progression's list, encoded as it is written: the list of a large region is 14 MB, and nobody has
+/// to hold all of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowsEncoder {
+    progression: Progression,
+    /// Rows that have been encoded; `None` before the list's header.
+    row: Option<u32>,
+}
+
+/// Longest row: its header and three numbers of nine bytes.
+const MAX_ROW_BYTES: usize = 28;
+
+impl RowsEncoder {
+    /// Nothing has been encoded yet.
+    #[must_use]
+    pub const fn new(progression: Progression) -> Self {
+        Self { progression, row: None }
+    }
+
+    /// The next bytes, about `max` at most and one row at least; empty after the last row.
+    pub fn next_bytes(&mut self, max: usize) -> Vec<u8> {
+        let count = self.progression.count;
+        let first = self.row.unwrap_or(0);
+        let room = u32::try_from(max / MAX_ROW_BYTES).unwrap_or(u32::MAX).max(1);
+        let room = if u64::try_from(max).unwrap_or(u64::MAX) >= self.progression.encoded_bytes() {
+            count
+        } else {
+            room
+        };
+        let end = first.saturating_add(room).min(count);
+        let rows = usize::try_from(end.saturating_sub(first)).unwrap_or(0);
+        let mut writer = Writer::with_capacity(rows.saturating_mul(MAX_ROW_BYTES).min(max));
+        if self.row.is_none() {
+            writer.array(usize::try_from(count).unwrap_or(usize::MAX));
+        }
+        for index in first..end {
+            write_row(&mut writer, self.progression.row(index));
+        }
+        self.row = Some(end);
+        writer.finish()
     }
 }
 
@@ -167,12 +251,16 @@ fn encode(count: usize, rows: impl Iterator<Item = DescriptorRow>) -> Vec<u8> {
     let mut writer = Writer::with_capacity(count.saturating_mul(16).saturating_add(5));
     writer.array(count);
     for row in rows {
-        writer.array(3);
-        writer.uint(row.addr);
-        writer.uint(row.len);
-        writer.uint(row.device_id);
+        write_row(&mut writer, row);
     }
     writer.finish()
+}
+
+fn write_row(writer: &mut Writer, row: DescriptorRow) {
+    writer.array(3);
+    writer.uint(row.addr);
+    writer.uint(row.len);
+    writer.uint(row.device_id);
 }
 
 /// Reads a list row by row. The iterator ends after the first error; bytes after the list are one.

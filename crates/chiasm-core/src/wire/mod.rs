@@ -10,6 +10,7 @@ mod done;
 mod error;
 mod extension;
 mod memdesc;
+mod message;
 mod reader;
 mod req;
 mod status;
@@ -20,9 +21,10 @@ pub use done::XferDone;
 pub use error::{Allowed, DecodeError, FieldPath, Place};
 pub use extension::{AckExtension, ReqExtension, WIRE_REVISION};
 pub use memdesc::{
-    DescriptorRow, MemDescError, Progression, ProgressionScan, Rows, decode_progression,
-    decode_rows, encode_rows,
+    DescriptorRow, MemDescError, Progression, ProgressionScan, Rows, RowsEncoder,
+    decode_progression, decode_rows, encode_rows,
 };
+pub use message::Message;
 pub use req::XferReq;
 pub use status::AckStatus;
 

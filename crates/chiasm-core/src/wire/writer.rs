@@ -54,8 +54,13 @@ impl Writer {
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        self.length(bytes.len(), 0xc4);
+        self.bytes_header(bytes.len());
         self.0.extend_from_slice(bytes);
+    }
+
+    /// Says that `length` bytes follow.
+    pub(super) fn bytes_header(&mut self, length: usize) {
+        self.length(length, 0xc4);
     }
 
     pub(super) fn array(&mut self, count: usize) {

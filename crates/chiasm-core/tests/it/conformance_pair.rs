@@ -245,6 +245,7 @@ impl Pair {
                 let Some(answer) = self.producer.handle_request(self.now, PEER, &payload) else {
                     return;
                 };
+                let answer = answer.into_bytes();
                 match &mut self.late {
                     Some(late) => late.push(answer),
                     None => self.consumer.receive(self.now, &to, &answer),

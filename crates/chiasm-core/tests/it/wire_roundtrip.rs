@@ -62,10 +62,11 @@ prop_compose! {
         (rev, epoch, attempt) in (1..=u32::MAX, any::<u64>(), any::<u32>()),
         planes in planes(),
         fingerprint in option::of(select(vec!["", "f", "fingerprint of 34 bytes, str8 form"])),
-        host in any::<Option<[u8; 16]>>(),
+        (host, agent) in any::<(Option<[u8; 16]>, u64)>(),
         region in option::of(select(vec!["", "chiasm-0123456789abcdef"])),
     ) -> ReqExtension<'static> {
-        ReqExtension { rev, epoch, planes, attempt, fingerprint, host: host.map(HostHint), region }
+        let host = host.map(HostHint);
+        ReqExtension { rev, epoch, planes, attempt, fingerprint, host, region, agent }
     }
 }
 
@@ -125,11 +126,12 @@ prop_compose! {
         fingerprint in option::of(select(vec!["", "f", "fingerprint of 34 bytes, str8 form"])),
         reason in option::of(select(vec!["", "no_plane", "quota", "draining"])),
         region in option::of(select(vec!["", "chiasm-0123456789abcdef"])),
+        (agent, base, region_blocks) in any::<(u64, u64, u32)>(),
     ) -> AckExtension<'static> {
         let digest = digest.map(Digest);
         AckExtension {
             rev, epoch, attempt, plane, token, extents, dtype, shape, bytes, block_size_bytes,
-            lease_ms, digest, fingerprint, reason, region,
+            lease_ms, digest, fingerprint, reason, region, agent, base, region_blocks,
         }
     }
 }

@@ -18,8 +18,10 @@ use serde::Serialize;
 
 use crate::inbound::Inbound;
 use crate::metrics::EventCounts;
+use crate::nixl::ServeHelper;
 use crate::outbound::{LinkState, Outbound};
 use crate::shared::Shared;
+use crate::status::nixl::Nixl;
 
 /// Rows of each list; how many more there are is said beside it.
 const MAX_ROWS: usize = 256;
@@ -38,6 +40,15 @@ pub(crate) struct Report<'a> {
     serving: Serving,
     reading: Reading,
     dispatch: Dispatch,
+    nixl: Nixl,
+}
+
+/// The parts of a node that a report looks at.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    pub(crate) inbound: &'a Inbound,
+    pub(crate) outbound: &'a Outbound,
+    pub(crate) serve: &'a ServeHelper,
 }
 
 /// What is the same for the whole life of a node.
@@ -132,6 +143,9 @@ struct ServingCounters {
     malformed: u64,
     bad_tokens: u64,
     stray_dones: u64,
+    full_lists: u64,
+    ambiguous_completions: u64,
+    stray_completions: u64,
     refused_connections: u64,
 }
 
@@ -177,13 +191,8 @@ struct ReadingCounters {
 
 impl<'a> Report<'a> {
     /// The node as it is now. Holds the core's lock for microseconds: lists are cut.
-    pub(crate) fn of(
-        now: Nanos,
-        life: &Life,
-        shared: &'a Shared,
-        inbound: &Inbound,
-        outbound: &Outbound,
-    ) -> Self {
+    pub(crate) fn of(now: Nanos, life: &Life, shared: &'a Shared, parts: &Parts<'_>) -> Self {
+        let Parts { inbound, outbound, serve } = *parts;
         let region = &shared.region;
         let events = shared.event_counts();
         let mut producers: BTreeMap<Endpoint, (LinkState, Gate)> =
@@ -225,6 +234,7 @@ impl<'a> Report<'a> {
             serving,
             reading: reading.with_producers(producers, outbound.streams()),
             dispatch,
+            nixl: Nixl::of(serve, outbound.nixl()),
         }
     }
 
@@ -290,6 +300,8 @@ impl ServingCounters {
         let nacks = AckStatus::ALL.into_iter().zip(counters.nacks);
         let ProducerCounters { granted, completed, done, expired, lost, .. } = *counters;
         let ProducerCounters { over_quota, malformed, bad_tokens, stray_dones, .. } = *counters;
+        let ProducerCounters { full_lists, ambiguous_completions, stray_completions, .. } =
+            *counters;
         Self {
             granted,
             completed,
@@ -304,6 +316,9 @@ impl ServingCounters {
             malformed,
             bad_tokens,
             stray_dones,
+            full_lists,
+            ambiguous_completions,
+            stray_completions,
             refused_connections,
         }
     }

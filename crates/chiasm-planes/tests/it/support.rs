@@ -153,7 +153,7 @@ impl Source {
         };
         let (now, peer) = (self.now, PeerId(1));
         let ack = self.producer.handle_request(now, peer, &request.encode(), &mut self.cache);
-        let ack = ack.expect("an answer");
+        let ack = ack.expect("an answer").into_bytes();
         let ack = XferAck::decode(&ack, &AckLimits::default()).unwrap();
         GrantToken(ack.chiasm.unwrap().token.expect("granted"))
     }

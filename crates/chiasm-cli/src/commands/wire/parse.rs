@@ -43,6 +43,8 @@ struct ReqChiasm {
     fingerprint: Option<String>,
     host: Option<Binary>,
     region: Option<String>,
+    #[serde(default)]
+    agent: u64,
 }
 
 #[derive(Deserialize)]
@@ -88,6 +90,12 @@ struct AckChiasm {
     digest: Option<Binary>,
     fingerprint: Option<String>,
     reason: Option<String>,
+    #[serde(default)]
+    agent: u64,
+    #[serde(default)]
+    base: u64,
+    #[serde(default)]
+    region_blocks: u32,
 }
 
 #[derive(Default, Deserialize)]
@@ -108,7 +116,7 @@ struct Region {
 const REQ_KEYS: &[&str] =
     &["mm_hash", "compatibility_hash", "session_id", "connector_version", "chiasm"];
 const REQ_CHIASM_KEYS: &[&str] =
-    &["rev", "epoch", "planes", "attempt", "fingerprint", "host", "region"];
+    &["rev", "epoch", "planes", "attempt", "fingerprint", "host", "region", "agent"];
 const DONE_KEYS: &[&str] = &["mm_hash", "session_id", "attempt"];
 const ACK_KEYS: &[&str] = &[
     "mm_hash",
@@ -135,6 +143,9 @@ const ACK_CHIASM_KEYS: &[&str] = &[
     "digest",
     "fingerprint",
     "reason",
+    "agent",
+    "base",
+    "region_blocks",
 ];
 const REGION_KEYS: &[&str] = &["base", "block_bytes", "stride", "count", "device_id"];
 
@@ -238,6 +249,7 @@ impl ReqChiasm {
                 .map(|host| host.sixteen("$.chiasm.host").map(HostHint))
                 .transpose()?,
             region: self.region.as_deref(),
+            agent: self.agent,
         })
     }
 }
@@ -264,6 +276,9 @@ impl AckChiasm {
             digest: sixteen(&self.digest, "$.chiasm.digest")?.map(Digest),
             fingerprint: self.fingerprint.as_deref(),
             reason: self.reason.as_deref(),
+            agent: self.agent,
+            base: self.base,
+            region_blocks: self.region_blocks,
         })
     }
 }

@@ -37,6 +37,8 @@ struct ReqChiasm<'a> {
     host: Option<Written>,
     #[serde(skip_serializing_if = "Option::is_none")]
     region: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_not_said")]
+    agent: u64,
 }
 
 #[derive(Serialize)]
@@ -87,6 +89,17 @@ struct AckChiasm<'a> {
     fingerprint: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_not_said")]
+    agent: u64,
+    #[serde(skip_serializing_if = "is_not_said")]
+    base: u64,
+    #[serde(skip_serializing_if = "is_not_said")]
+    region_blocks: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+fn is_not_said(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A byte string of any length.
@@ -136,6 +149,7 @@ fn req_chiasm<'a>(chiasm: &ReqExtension<'a>) -> ReqChiasm<'a> {
         fingerprint: chiasm.fingerprint,
         host: chiasm.host.map(|host| Written { hex: hex::encode(&host.0) }),
         region: chiasm.region,
+        agent: chiasm.agent,
     }
 }
 
@@ -175,6 +189,9 @@ fn ack_chiasm<'a>(chiasm: &AckExtension<'a>) -> AckChiasm<'a> {
         digest: chiasm.digest.map(|digest| written(digest.0)),
         fingerprint: chiasm.fingerprint,
         reason: chiasm.reason,
+        agent: chiasm.agent,
+        base: chiasm.base,
+        region_blocks: u64::from(chiasm.region_blocks),
     }
 }
 

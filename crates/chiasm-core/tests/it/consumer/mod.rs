@@ -9,6 +9,7 @@ mod lease;
 mod limits;
 mod links;
 mod matching;
+mod nixl;
 mod release;
 
 use std::time::Duration;
@@ -106,6 +107,8 @@ struct World {
     done: Vec<Sent>,
     /// By the last request.
     offered: Vec<Plane>,
+    /// In the last request.
+    known_agent: u64,
     reads: Vec<ReadOrder>,
     aborted: Vec<TransferId>,
     finished: Vec<Finished>,
@@ -139,6 +142,7 @@ impl World {
             sent: Vec::new(),
             done: Vec::new(),
             offered: Vec::new(),
+            known_agent: 0,
             reads: Vec::new(),
             aborted: Vec::new(),
             finished: Vec::new(),
@@ -178,6 +182,7 @@ impl World {
                     let chiasm = request.chiasm.expect("a Chiasm consumer says so");
                     assert_eq!((chiasm.epoch, chiasm.fingerprint), (4, Some("ours")));
                     self.offered = chiasm.planes.iter().collect();
+                    self.known_agent = chiasm.agent;
                     self.sent.push(Sent {
                         to,
                         hash: request.mm_hash.to_owned(),

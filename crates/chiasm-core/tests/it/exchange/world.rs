@@ -6,6 +6,7 @@ use chiasm_core::endpoint::Endpoint;
 use chiasm_core::mm_hash::MmHash;
 use chiasm_core::plane::Plane;
 use chiasm_core::time::Nanos;
+use chiasm_core::wire::Message;
 
 use super::network::Network;
 use super::reader::Reader;
@@ -146,7 +147,7 @@ impl World {
         let Some(payload) = connection.to_source.pop_front() else { return };
         let Source { producer, cache, .. } = &mut self.sources[connection.source];
         let answer = producer.handle_request(now, connection.peer, &payload, cache);
-        connection.to_reader.extend(answer);
+        connection.to_reader.extend(answer.map(Message::into_bytes));
     }
 
     fn deliver_to_reader(&mut self, which: usize) {

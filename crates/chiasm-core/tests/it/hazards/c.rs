@@ -1,11 +1,9 @@
 //! C: leaks and requests that are stuck.
 
-use std::time::Duration;
-
 use chiasm_core::admission::Decision;
 use chiasm_core::cache::EntryState;
 use chiasm_core::config::{Config, Facts};
-use chiasm_core::dispatch::{Outcome, Rank, RankSet, Report, SAVE_TIMEOUT};
+use chiasm_core::dispatch::{Outcome, QUARANTINE, Rank, RankSet, Report, SAVE_TIMEOUT};
 use chiasm_core::limits::UPSTREAM_LEASE;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -67,7 +65,7 @@ fn hazard_c2_the_loss_of_a_peer_in_a_read_leaks_no_block_and_poisons_no_hash() {
         pair.settle();
         assert_eq!((pair.consumer.usage().free, landed(&pair, "h")), (8, None));
         pair.network = Network::Fast;
-        pair.pass(Duration::from_secs(10));
+        pair.pass(QUARANTINE + TICK);
         assert_eq!(pair.step(&id), Decision::Ready, "it asks again, for blocks that are there");
         pair.finish(&id);
         assert!(pair.consumer.evict("h"));
@@ -96,7 +94,7 @@ fn hazard_c3_a_save_that_no_worker_performs_ends() {
     // The save's blocks are its worker's until that is dead; all others are everybody's.
     assert_eq!(pair.consumer.usage().quarantined, 3);
     pair.consumer.worker_gone(pair.now, rank(0));
-    pair.pass(Duration::from_secs(10));
+    pair.pass(QUARANTINE + TICK);
     assert!(pair.consumer.cache().entry(order.key).is_none());
     pair.assert_at_rest();
 }
@@ -175,7 +173,7 @@ fn hazard_c18_what_is_never_reported_holds_nothing_for_ever() {
     for number in [0, 1] {
         pair.consumer.worker_gone(pair.now, rank(number));
     }
-    pair.pass(Duration::from_secs(10));
+    pair.pass(QUARANTINE + TICK);
     assert!(pair.consumer.evict("h"));
     assert_eq!(pair.consumer.usage().free, 8);
     assert!(pair.consumer.dispatches().outstanding().is_empty());

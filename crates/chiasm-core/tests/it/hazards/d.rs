@@ -42,7 +42,7 @@ fn hazard_d2_one_peer_pins_a_share_and_saves_go_on() {
     for name in 0..1600_u32 {
         let bytes = request_bytes(&format!("invented {}", name % 20), &name.to_string());
         let answer = producer.handle_request(now, PeerId(1), &bytes).expect("an answer");
-        granted += usize::from(decoded(&answer).status == AckStatus::Ok);
+        granted += usize::from(decoded(&answer.into_bytes()).status == AckStatus::Ok);
     }
     assert!(granted > 0 && granted <= 800, "{granted}");
     assert_eq!(producer.producer().live_grants(), granted);

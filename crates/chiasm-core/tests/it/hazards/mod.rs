@@ -57,7 +57,7 @@ fn request_bytes(session: &str, hash: &str) -> Vec<u8> {
 /// The answer's bytes to [`request_bytes`].
 fn ask(producer: &mut Instance, now: Nanos, peer: PeerId, session: &str, hash: &str) -> Vec<u8> {
     let request = request_bytes(session, hash);
-    producer.handle_request(now, peer, &request).expect("a request is answered")
+    producer.handle_request(now, peer, &request).expect("a request is answered").into_bytes()
 }
 
 fn decoded(ack: &[u8]) -> XferAck<'_> {

@@ -4,6 +4,7 @@ mod done;
 mod drain;
 mod grants;
 mod model;
+mod nixl;
 mod order;
 mod quotas;
 mod sessions;
@@ -135,7 +136,7 @@ impl World {
     fn send(&mut self, now: Nanos, peer: PeerId, request: &XferReq<'_>) -> Reply {
         let answer = self.producer.handle_request(now, peer, &request.encode(), &mut self.cache);
         self.check();
-        Reply::of(&answer.expect("a request that decodes is answered"))
+        Reply::of(&answer.expect("a request that decodes is answered").into_bytes())
     }
 
     fn ask(&mut self, now: Nanos, peer: PeerId, session: &str, hash: &str) -> Reply {

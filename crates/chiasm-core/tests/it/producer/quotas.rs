@@ -50,7 +50,7 @@ fn all_peers_together_have_so_many() {
             &super::request(&session, &hash).encode(),
             &mut world.cache,
         );
-        assert_eq!(Reply::of(&reply.unwrap()).status, AckStatus::Ok);
+        assert_eq!(Reply::of(&reply.unwrap().into_bytes()).status, AckStatus::Ok);
     }
     assert!(over_quota(&world.ask(at(1), PeerId(1000), "new", "h")));
     world.producer.handle_timeout(at(LEASE_NANOS + 1), &mut world.cache);

@@ -1,0 +1,28 @@
+//! The nixl plane at a node: when its helper processes start, end, and start again, and who is to blame.
+//!
+//! NIXL itself is behind `chiasm_nixl`; what may be granted and read is the core's to say. Nothing here
+//! may hold up the node's thread: a helper that hangs is killed by a timer, and the blocks that it
+//! could write into are free when it has been reaped, not before (S4).
+
+mod peer;
+mod read;
+mod rest;
+mod serve;
+mod suspects;
+
+pub(crate) use self::read::ReadHelpers;
+pub(crate) use self::serve::{SERVE_ID, ServeHelper};
+
+use chiasm_nixl::{Launch, Settings};
+
+/// How a node uses NIXL.
+#[derive(Clone, Debug)]
+pub struct NixlConfig {
+    /// The program that becomes a helper process.
+    pub launch: Launch,
+    /// Where NIXL is and how it is to be used.
+    pub settings: Settings,
+    /// What peers know this node's agent by: `<engine_id>_dp<index>`. No two producers that one consumer
+    /// reads from should have the same.
+    pub agent_name: String,
+}
