@@ -18,7 +18,7 @@ def test_without_a_node_it_says_what_it_is() -> None:
 def test_a_node_of_another_version_is_told_so() -> None:
     node, helper = socket.socketpair()
     with node, helper:
-        process = subprocess.Popen(COMMAND, stdin=helper, cwd="/")
+        process = subprocess.Popen(COMMAND, stdin=helper.fileno(), cwd="/")
         helper.close()
         node.settimeout(60)
         # A set-up of no version: a length, and that many bytes of nothing known.
@@ -31,6 +31,6 @@ def test_a_node_of_another_version_is_told_so() -> None:
 def test_it_ends_with_its_node() -> None:
     node, helper = socket.socketpair()
     with helper:
-        process = subprocess.Popen(COMMAND, stdin=helper, cwd="/")
+        process = subprocess.Popen(COMMAND, stdin=helper.fileno(), cwd="/")
         node.close()
     assert process.wait(60) in (0, 1, 2)
