@@ -8,7 +8,7 @@ from tests.e2e import environment
 from tests.e2e.apis import Picture, messages
 from tests.e2e.engines import InProcess, Server, free_ports
 
-REGION = "4MiB"
+REGION_BYTES = 4 << 20
 # Small, so that what never comes is given up soon. Every wait below is bounded by the budget.
 BUDGETS = {
     "wait_budget_s": 6,
@@ -27,7 +27,7 @@ def connector(role: str, engine_id: str, **settings: Any) -> dict[str, Any]:
         "ec_connector_module_path": "chiasm.vllm",
         "ec_role": role,
         "engine_id": f"{engine_id}-{free_ports(1)}",
-        "ec_connector_extra_config": {"ec_cpu_bytes": REGION} | settings,
+        "ec_connector_extra_config": {"ec_cpu_bytes": REGION_BYTES} | settings,
     }
 
 
@@ -38,7 +38,7 @@ def upstream(role: str, engine_id: str) -> dict[str, Any]:
         "ec_connector_module_path": "upstream_on_cpu",
         "ec_role": role,
         "engine_id": engine_id,
-        "ec_connector_extra_config": {"ec_cpu_bytes": 4 << 20, "ec_enable_nixl": True},
+        "ec_connector_extra_config": {"ec_cpu_bytes": REGION_BYTES, "ec_enable_nixl": True},
     }
 
 

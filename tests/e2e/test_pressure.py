@@ -1,8 +1,8 @@
 """An instance that produces and consumes, with a region that is much too small: what does not
 fit is encoded again, what does is not, and the answers are the same.
 
-Its model has encoder outputs that are three times as wide as a block. It reads from nobody, has no
-allowlist, and needs none: what it has saved itself it may load.
+Its model has encoder outputs that are three times as wide as a block. It may read from others, and
+no operator has approved any: what it has saved itself it loads all the same.
 """
 
 from collections.abc import Iterator
@@ -12,8 +12,9 @@ import pytest
 
 from tests.e2e import environment, images
 from tests.e2e.apis import Picture, messages
-from tests.e2e.engines import InProcess
-from tests.e2e.fleet import connector, with_plugin
+from tests.e2e.engines import InProcess, free_ports
+from tests.e2e.fleet import connector, listening, with_plugin
+from tests.e2e.listener import Listener
 
 ROW = 3 * 128 * 4  # bytes of one row of the encoder's output
 FITS = 4  # images of images.SIDE that the region holds
@@ -27,8 +28,8 @@ def engine(engine_logs: Path) -> Iterator[InProcess]:
         "both",
         engine_logs,
         environment.model("qwen3_vl"),
-        connector=connector("ec_both", "both", ec_cpu_bytes=region),
-        environment=with_plugin(),
+        connector=connector("ec_both", "both", ec_cpu_bytes=region, ec_remote=True),
+        environment=listening(free_ports(1)) | with_plugin(),
         # The engine's own encoder cache holds a few images: the region is asked for the others.
         max_num_batched_tokens=512,
     )
@@ -38,10 +39,12 @@ def engine(engine_logs: Path) -> Iterator[InProcess]:
         engine.stop()
 
 
-def ask(engine: InProcess, *requests: tuple[Picture, ...]) -> tuple[list[list[int]], int]:
+def ask(
+    engine: InProcess, *requests: tuple[Picture, ...], **extra: object
+) -> tuple[list[list[int]], int]:
     """The tokens of these requests, run as one batch, and how many images were encoded for them."""
     asked = [
-        {"messages": messages(*pictures), "max_tokens": TOKENS, "ignore_eos": True}
+        {"messages": messages(*pictures), "max_tokens": TOKENS, "ignore_eos": True} | extra
         for pictures in requests
     ]
     with engine.watched() as steps:
@@ -62,6 +65,38 @@ def test_an_output_wider_than_a_block_is_saved_and_loaded(engine: InProcess) -> 
     second, encoded = ask(engine, (Picture(4000),))
     assert second == first
     assert encoded == 0, "it is in the region"
+
+
+def test_what_is_in_the_region_needs_no_allowlist(engine: InProcess, listener: Listener) -> None:
+    picture = Picture(4050)
+    first, _ = ask(engine, (picture,))
+    asked = {"messages": messages(picture, text=""), "max_tokens": 1}
+    (announced,) = engine.run([asked])
+    ((name, announcement),) = announced["params"].items()
+    assert announcement["shape"] == [images.rows(images.SIDE), ROW // 4]
+    flush(engine, 4051)
+    foreign = {name: announcement | {"peer_port": listener.port}}
+    second, encoded = ask(engine, (picture,), params=foreign)
+    assert second == first
+    assert encoded == 0, "it is in the region"
+    assert listener.connections() == 0
+
+
+def test_what_nobody_approved_is_encoded_here(engine: InProcess, listener: Listener) -> None:
+    picture = Picture(4060)
+    asked = {"messages": messages(picture, text=""), "max_tokens": 1}
+    (announced,) = engine.run([asked])
+    ((name, announcement),) = announced["params"].items()
+    foreign = {name: announcement | {"peer_port": listener.port}}
+    # Neither the engine nor the region has it any more.
+    for other in range(2 * FITS):
+        ask(engine, (Picture(4061 + other),))
+    flush(engine, 4080)
+    second, encoded = ask(engine, (picture,), params=foreign)
+    assert encoded == 1
+    assert listener.connections() == 0
+    flush(engine, 4081)
+    assert ask(engine, (picture,))[0] == second
 
 
 def test_an_output_larger_than_the_region_is_encoded_each_time(engine: InProcess) -> None:

@@ -8,7 +8,7 @@ from tests.cli.chiasm import Chiasm
 from tests.e2e import environment, images, stores
 from tests.e2e.apis import Picture, messages
 from tests.e2e.engines import Answer
-from tests.e2e.fleet import Encoded, Fleet, encode
+from tests.e2e.fleet import REGION_BYTES, Encoded, Fleet, encode
 
 TOKENS = 16
 
@@ -103,6 +103,21 @@ def test_other_bytes_give_another_answer(fleet: Fleet, chiasm: Chiasm, tmp_path:
         answer = ask(fleet, encoded.picture, ec_transfer_params=params)
     assert answer.status == 200
     assert answer.tokens != alone(fleet, encoded.picture)
+    assert steps.encoded == 0
+
+
+def test_what_the_producer_has_evicted_fails_once_and_is_announced_again(fleet: Fleet) -> None:
+    encoded = encode(fleet.producer, Picture(260))
+    for other in range(REGION_BYTES // (images.rows(images.LARGE) * stores.WIDTH * 4) + 1):
+        encode(fleet.producer, Picture(261 + other, images.LARGE))
+    assert ask(fleet, encoded.named, ec_transfer_params=encoded.params).status == 500
+    # The producer's engine still has the image, so that its encoder does not run: it is saved anew.
+    with fleet.producer.watched() as steps:
+        again = encode(fleet.producer, encoded.picture)
+    assert steps.encoded == 0
+    with fleet.consumer.watched() as steps:
+        answer = ask(fleet, again.named, ec_transfer_params=again.params)
+    assert answer.tokens == alone(fleet, encoded.picture)
     assert steps.encoded == 0
 
 
