@@ -157,6 +157,20 @@ deny: rust ## licences, sources and duplicates of every dependency
 	$(call step,dependencies)
 	scripts/cargo-deny
 
+##@ Measure
+
+bench = $(venv)/bin/python -m bench.run --chiasm $(target)/release/chiasm
+
+.PHONY: bench
+bench: setup build vllm ## Chiasm beside upstream's classes: half an hour, bench/results (alone on the machine)
+	$(call step,benchmark)
+	$(bench) --vllm "$$(scripts/setup-vllm --path)/bin/python"
+
+.PHONY: bench-quick
+bench-quick: setup build vllm ## the same in under three minutes: the order of things, not the figures
+	$(call step,benchmark (quick))
+	$(bench) --quick --vllm "$$(scripts/setup-vllm --path)/bin/python"
+
 ##@ Change
 
 .PHONY: fmt

@@ -13,6 +13,7 @@ mod journal;
 mod limits;
 pub mod metrics;
 mod named_socket;
+mod news;
 mod nixl;
 mod node;
 mod operator_config;

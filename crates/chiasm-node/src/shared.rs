@@ -4,8 +4,8 @@
 //! The mutex is held for microseconds: never across IO or a copy, never while logging.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chiasm_core::endpoint::Endpoint;
@@ -15,16 +15,14 @@ use chiasm_region::Region;
 
 use crate::clock;
 use crate::metrics::{EventCounts, SocketCounts};
+use crate::news::News;
 use crate::poller::Waker;
 use crate::workers::Workers;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     instance: Mutex<Instance>,
-    changed: Condvar,
-    /// How often [`Shared::notify`] was called. Written under the core's lock only, so that nobody can
-    /// miss news between a look at the core and the wait for more.
-    news: AtomicU64,
+    news: News,
     pub(crate) waker: Arc<Waker>,
     pub(crate) region: Region,
     pub(crate) workers: Workers,
@@ -41,8 +39,7 @@ impl Shared {
     pub(crate) fn new(instance: Instance, region: Region, waker: Arc<Waker>) -> Self {
         Self {
             instance: Mutex::new(instance),
-            changed: Condvar::new(),
-            news: AtomicU64::new(0),
+            news: News::default(),
             waker,
             region,
             workers: Workers::default(),
@@ -85,21 +82,17 @@ impl Shared {
 
     /// Something has changed that a waiting engine thread could be interested in.
     pub(crate) fn notify(&self) {
-        let core = self.core();
-        self.news.fetch_add(1, Ordering::Relaxed);
-        drop(core);
-        self.changed.notify_all();
+        self.news.tell();
     }
 
     /// How much news there has been.
     pub(crate) fn news(&self) -> u64 {
-        self.news.load(Ordering::Relaxed)
+        self.news.count()
     }
 
     /// Waits until there is more news than `seen`, at most for `limit`.
     pub(crate) fn wait(&self, seen: u64, limit: Duration) {
-        let nothing_new = |_: &mut Instance| self.news() == seen;
-        drop(self.changed.wait_timeout_while(self.core(), limit, nothing_new));
+        self.news.wait(seen, limit);
     }
 
     /// A name is about to be resolved or a socket opened for this endpoint.

@@ -1,5 +1,6 @@
 //! One file per subcommand; here only what they share.
 
+mod bench;
 mod config;
 mod demo;
 mod endpoint;
@@ -44,6 +45,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Bench(bench::BenchCommand),
     Config(config::ConfigCommand),
     Demo(demo::DemoCommand),
     Endpoint(endpoint::EndpointCommand),
@@ -64,6 +66,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     log::start(arguments.log.unwrap_or(usual));
     match arguments.command {
+        Command::Bench(command) => bench::run(&command, arguments.json),
         Command::Config(command) => config::run(&command, arguments.json),
         Command::Demo(command) => demo::run(&command, arguments.json),
         Command::Endpoint(command) => endpoint::run(&command, arguments.json),

@@ -1,0 +1,214 @@
+//! `chiasm bench`: what this machine does with the product, in numbers, without anything else installed.
+//!
+//! Each figure is one row: family, case, metric, value. It measures and judges nothing; `make bench` sets
+//! the rows beside those of upstream's own classes, in the same run.
+
+mod ack;
+mod cache;
+mod entries;
+mod fallback;
+mod fleet;
+mod idle;
+mod latency;
+mod stats;
+mod transfers;
+
+use std::io::Write as _;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::table;
+use crate::exit::Failure;
+
+/// Measure this machine: cache operations, acks, transfers over shm and tcp beside a plain copy and a
+/// plain stream, latency while the engine is busy, time to fallback, a node at rest, and a small fleet.
+///
+/// Every byte that is moved is checked. With --json each figure is one line. Nothing else should run
+/// meanwhile; what ran is for `uptime` to say. `make bench` compares with upstream.
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct BenchCommand {
+    /// What to measure. Default: everything.
+    #[arg(value_name = "FAMILY", value_enum)]
+    families: Vec<Family>,
+
+    /// A tenth of the work: the order of things, not the figures.
+    #[arg(long)]
+    quick: bool,
+
+    /// fleet: kill one of the producers half way; items can fall back.
+    #[arg(long)]
+    kill: bool,
+
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// Processes that the fleet is made of.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// A producer of the fleet, started by `chiasm bench fleet`.
+    #[command(hide = true)]
+    FleetProducer(fleet::ProducerRole),
+    /// A consumer of the fleet, started by `chiasm bench fleet`.
+    #[command(hide = true)]
+    FleetConsumer(fleet::ConsumerRole),
+}
+
+/// A group of figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Family {
+    /// Saving entries into a full region, eviction included.
+    Cache,
+    /// A producer's answer: its bytes and its time, by size of the region.
+    Ack,
+    /// Entries from one node to another, over shm and tcp, beside a copy and a plain stream.
+    Transfers,
+    /// A small entry while the producer's engine is busy for so long at a time.
+    Latency,
+    /// How long until the engine encodes an item itself, with a producer that is not there.
+    Fallback,
+    /// What a node does while nothing is asked of it, with peers connected.
+    Idle,
+    /// Four producers and four consumers, each a process, realistic sizes.
+    Fleet,
+}
+
+const ALL: [Family; 7] = [
+    Family::Cache,
+    Family::Ack,
+    Family::Transfers,
+    Family::Latency,
+    Family::Fallback,
+    Family::Idle,
+    Family::Fleet,
+];
+
+impl Family {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cache => "cache",
+            Self::Ack => "ack",
+            Self::Transfers => "transfers",
+            Self::Latency => "latency",
+            Self::Fallback => "fallback",
+            Self::Idle => "idle",
+            Self::Fleet => "fleet",
+        }
+    }
+}
+
+/// How much to do.
+#[derive(Clone, Copy, Debug)]
+struct Effort {
+    quick: bool,
+}
+
+impl Effort {
+    /// So many, or a tenth of it, but one at least.
+    fn of(self, count: usize) -> usize {
+        if self.quick { (count / 10).max(1) } else { count }
+    }
+}
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    family: &'static str,
+    /// Who: `chiasm`, or a bound that nobody passes.
+    what: &'static str,
+    /// The parameters, by name.
+    case: Map<String, Value>,
+    /// What is measured, its unit last.
+    metric: &'static str,
+    value: f64,
+}
+
+/// Takes the rows of one family.
+struct Rows<'a> {
+    family: &'static str,
+    take: &'a mut dyn FnMut(Row) -> anyhow::Result<()>,
+}
+
+impl Rows<'_> {
+    /// One figure of this case, which is a JSON object.
+    fn add(
+        &mut self,
+        what: &'static str,
+        case: &Value,
+        metric: &'static str,
+        value: f64,
+    ) -> anyhow::Result<()> {
+        let case = case.as_object().cloned().unwrap_or_default();
+        (self.take)(Row { family: self.family, what, case, metric, value })
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &BenchCommand, json: bool) -> Result<(), Failure> {
+    match &command.role {
+        Some(Role::FleetProducer(role)) => return fleet::produce(role).map_err(Failure::Work),
+        Some(Role::FleetConsumer(role)) => return fleet::consume(role).map_err(Failure::Work),
+        None => {}
+    }
+    let chosen = if command.families.is_empty() { &ALL[..] } else { &command.families };
+    let effort = Effort { quick: command.quick };
+    let mut out = std::io::stdout().lock();
+    let mut all = Vec::new();
+    for family in chosen {
+        let mut take = |row: Row| -> anyhow::Result<()> {
+            if json {
+                writeln!(out, "{}", json!(row)).context("standard output")?;
+            }
+            all.push(row);
+            Ok(())
+        };
+        let mut rows = Rows { family: family.name(), take: &mut take };
+        let measured = match family {
+            Family::Cache => cache::measure(effort, &mut rows),
+            Family::Ack => ack::measure(effort, &mut rows),
+            Family::Transfers => transfers::measure(effort, &mut rows),
+            Family::Latency => latency::measure(effort, &mut rows),
+            Family::Fallback => fallback::measure(effort, &mut rows),
+            Family::Idle => idle::measure(effort, &mut rows),
+            Family::Fleet => fleet::measure(effort, command.kill, &mut rows),
+        };
+        measured.with_context(|| family.name()).map_err(Failure::Work)?;
+    }
+    if json {
+        return Ok(());
+    }
+    writeln!(out, "{}", overview(&all)).map_err(Failure::work)
+}
+
+fn overview(rows: &[Row]) -> String {
+    let mut table = table::table(&["family", "case", "who", "metric", "value"], &["value"]);
+    for row in rows {
+        let case = row.case.iter().map(|(name, value)| format!("{name} {value}"));
+        let case = case.collect::<Vec<_>>().join(", ").replace('"', "");
+        let value = format!("{:.3}", row.value);
+        table.add_row([row.family, case.as_str(), row.what, row.metric, value.as_str()]);
+    }
+    table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quick_is_a_tenth_and_never_nothing() {
+        assert_eq!([25, 10, 3].map(|count| Effort { quick: true }.of(count)), [2, 1, 1]);
+        assert_eq!(Effort { quick: false }.of(25), 25);
+    }
+
+    #[test]
+    fn a_family_is_called_as_its_argument_is() {
+        for family in ALL {
+            assert_eq!(family.to_possible_value().unwrap().get_name(), family.name());
+        }
+    }
+}
