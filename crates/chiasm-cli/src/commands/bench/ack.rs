@@ -53,7 +53,7 @@ pub(super) fn measure(effort: Effort, rows: &mut Rows<'_>) -> anyhow::Result<()>
         for at in 0..requests {
             let now = Nanos::from_nanos(u64::try_from(at)?);
             let ack = producer.handle_request(now, PeerId(1), &request, &mut cache);
-            bytes = ack.map_or(0, |ack| ack.len());
+            bytes = ack.map_or(0, |ack| ack.into_bytes().len());
         }
         let us = start.elapsed().as_secs_f64() * 1e6 / number(requests);
         let case = json!({ "region_blocks": region_blocks, "entry_blocks": ENTRY_BLOCKS });
