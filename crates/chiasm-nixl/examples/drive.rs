@@ -50,9 +50,7 @@ fn drive(arguments: &[String]) -> Outcome<()> {
         ("probe", _) => Role::Probe,
         _ => return Err("ROLE is read, probe or serve:NAME".into()),
     };
-    let mut launch = Launch::this_program()?;
-    // A test chooses UCX's transports; a node leaves them to UCX.
-    launch.environment.extend(std::env::vars_os().filter(|(name, _)| name == "UCX_TLS"));
+    let launch = Launch::this_program()?;
     let mut helper = HelperProcess::start(&launch, &settings, &role, Some(&region))?;
     say(&json!({ "region": region.path(), "helper": helper.id() }))?;
     let region_bytes = u64::from(region.blocks()) * region.block_size_bytes();

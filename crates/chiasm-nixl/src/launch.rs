@@ -1,6 +1,6 @@
 //! How a helper process is started: a program whose `main` is [`helper_main`](crate::helper_main).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 
@@ -32,18 +32,31 @@ impl Launch {
         Self::new(executable, ["-P", "-m", "chiasm._nixl_helper"])
     }
 
-    /// A program and its arguments, with `LD_LIBRARY_PATH`, `PYTHONPATH`, `PYTHONHOME`, `PATH`, `HOME` and
-    /// `LANG` as this process has them.
+    /// A program and its arguments, with what a program needs of this process's environment
+    /// (`LD_LIBRARY_PATH`, `PYTHONPATH`, `PYTHONHOME`, `PATH`, `HOME`, `LANG`) and what an operator tunes
+    /// the transports by (`UCX_*`, `FI_*`, `NIXL_PLUGIN_DIR`, `NIXL_LOG_LEVEL`).
     pub fn new(
         program: impl Into<PathBuf>,
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Self {
-        let kept = ["LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "PATH", "HOME", "LANG"];
-        let environment = kept
-            .into_iter()
-            .filter_map(|name| std::env::var_os(name).map(|value| (name.into(), value)))
-            .collect();
+        let environment = std::env::vars_os().filter(|(name, _)| is_passed_on(name)).collect();
         let arguments = arguments.into_iter().map(Into::into).collect();
         Self { program: program.into(), arguments, environment }
     }
+}
+
+fn is_passed_on(name: &OsStr) -> bool {
+    const NAMES: [&str; 8] = [
+        "LD_LIBRARY_PATH",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PATH",
+        "HOME",
+        "LANG",
+        "NIXL_PLUGIN_DIR",
+        "NIXL_LOG_LEVEL",
+    ];
+    name.to_str().is_some_and(|name| {
+        NAMES.contains(&name) || name.starts_with("UCX_") || name.starts_with("FI_")
+    })
 }

@@ -108,6 +108,7 @@ impl HelperProcess {
         let child = Program::new(&launch.program)
             .args(&launch.arguments)
             .env_clear()
+            .envs(Settings::defaults())
             .envs(launch.environment.iter().map(|(name, value)| (name, value)))
             .envs(settings.environment())
             .current_dir("/")

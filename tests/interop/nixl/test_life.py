@@ -57,12 +57,17 @@ def test_a_helper_sees_little_of_its_nodes_environment(
     helper: Start, role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHIASM_SECRET", "of the node")
+    monkeypatch.setenv("NIXL_ETCD_ENDPOINTS", "http://nowhere:2379")
+    monkeypatch.setenv("FI_PROVIDER", "tcp")
     running = helper(role, 8, ports=[42000, 42100], interfaces="lo").up()
     entries = Path(f"/proc/{running.id}/environ").read_bytes().split(b"\0")
     seen = dict(entry.split(b"=", 1) for entry in entries if entry)
     allowed = {b"LD_LIBRARY_PATH", b"PATH", b"HOME", b"LANG", b"CUDA_VISIBLE_DEVICES"}
-    assert {name for name in seen if not name.startswith((b"UCX_", b"NIXL_"))} <= allowed
+    assert {name for name in seen if not name.startswith((b"UCX_", b"NIXL_", b"FI_"))} <= allowed
     assert seen[b"CUDA_VISIBLE_DEVICES"] == b""
+    assert b"NIXL_ETCD_ENDPOINTS" not in seen
+    assert seen[b"FI_PROVIDER"] == b"tcp", "transports are tuned as ever"
+    assert seen[b"UCX_MEM_EVENTS"] == b"n"
     assert seen[b"UCX_TCP_PORT_RANGE"] == b"42000-42100"
     assert seen[b"UCX_NET_DEVICES"] == b"lo"
 
