@@ -10,6 +10,11 @@ use super::{SECOND, Sent, World, ack_for, at, endpoint, landed, near, wanted};
 
 const BASE: u64 = 0x7f12_0000_0000;
 
+/// One byte more than metadata may have.
+static MUCH: [u8; (64 << 10) + 1] = [7; (64 << 10) + 1];
+
+type Change = fn(&mut XferAck<'_>);
+
 fn over_nixl(blocks: u32) -> World {
     let planes: PlaneList = [Plane::Nixl, Plane::Tcp].into_iter().collect();
     let mut world = World::with_planes(blocks, planes);
@@ -110,14 +115,14 @@ fn changed(change: impl FnOnce(&mut XferAck<'_>)) -> FailureReason {
 #[case::huge(|ack: &mut XferAck<'_>| ack.src_block_indices[0] = u64::MAX, "is outside")]
 #[case::no_metadata(|ack: &mut XferAck<'_>| ack.agent_metadata = b"", "no agent metadata")]
 #[case::much_metadata(
-    |ack: &mut XferAck<'_>| ack.agent_metadata = &[7; (64 << 10) + 1], "65537 bytes of agent")]
+    |ack: &mut XferAck<'_>| ack.agent_metadata = &MUCH, "65537 bytes of agent")]
 #[case::no_region(|ack: &mut XferAck<'_>| ack.mem_descriptor = b"", "it describes no region")]
 #[case::no_list(|ack: &mut XferAck<'_>| ack.mem_descriptor = b"\xc0", "its region cannot be")]
 #[case::empty_list(|ack: &mut XferAck<'_>| ack.mem_descriptor = b"\x90", "its region cannot be")]
 #[case::foreign_session(|ack: &mut XferAck<'_>| ack.session_id = "x.1", "names another session")]
 #[case::no_session(|ack: &mut XferAck<'_>| ack.session_id = "", "names another session")]
 fn hazard_b2_an_upstream_ack_that_does_not_fit_fails_its_transfer_alone(
-    #[case] change: fn(&mut XferAck<'_>),
+    #[case] change: Change,
     #[case] expected: &str,
 ) {
     let reason = changed(change);
@@ -293,7 +298,7 @@ fn a_chiasm_producer_describes_its_agent_once() {
 
 #[test]
 fn an_agent_that_was_never_described_or_lies_about_its_region_is_not_read() {
-    let cases: [(&str, fn(&mut XferAck<'_>)); 4] = [
+    let cases: [(&str, Change); 4] = [
         ("described", |ack| ack.agent_metadata = b""),
         ("without an agent", |ack| ack.chiasm.as_mut().unwrap().agent = 0),
         ("outside its region", |ack| ack.chiasm.as_mut().unwrap().region_blocks = 41),
