@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.chiasm import Chiasm
 from tests.e2e import stores
-from tests.e2e.apis import APIS, MAX_TOKENS, Picture
+from tests.e2e.apis import APIS, MAX_TOKENS, Picture, messages
 from tests.e2e.engines import Answer, Steps
 from tests.e2e.fleet import BUDGETS, Encoded, Fleet, encode
 
@@ -124,6 +124,24 @@ def test_an_announcement_that_is_none(fleet: Fleet, what: str, pixels: bool) -> 
     case = Case(fleet, 2200 + 10 * BROKEN.index(what) + pixels)
     params = broken_announcements(case.encoded)[what]
     case.check(case.ask(params, pixels=pixels), pixels=pixels)
+
+
+@pytest.mark.parametrize("depth", [300, 600, 900])
+@pytest.mark.parametrize("what", ["pixels", "named", "text"])
+def test_hazard_b10_params_nested_deep_end_no_engine(fleet: Fleet, what: str, depth: int) -> None:
+    """They reach the engine's core, and are pickled where its workers are other processes."""
+    nested: Any = []
+    for _ in range(depth):
+        nested = [nested]
+    if what == "text":
+        chat = {"model": "tiny", "messages": messages(text="hi"), "max_tokens": 1}
+        for server in (fleet.consumer, fleet.producer):
+            params = {"ec_transfer_params": {"x": nested}}
+            assert server.post(APIS[0].path, chat | params).status == 200
+        return
+    pixels = what == "pixels"
+    case = Case(fleet, 2310 + depth + pixels)
+    case.check(case.ask({case.encoded.mm_hash: nested}, pixels=pixels), pixels=pixels)
 
 
 def test_one_warning_for_each_ack_that_does_not_come(

@@ -266,6 +266,7 @@ class Engine:
         for gone in output.free_encoder_mm_hashes:
             self.encoder_cache.pop(gone, None)
         # As it comes to another process.
+        pickle.dumps(output.scheduled_new_reqs)
         worker.bind_connector_metadata(pickle.loads(pickle.dumps(output.ec_connector_metadata)))
         if worker.is_producer:
             worker.start_save_caches(encoder_cache=self.encoder_cache)

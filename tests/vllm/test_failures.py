@@ -1,5 +1,6 @@
 """What cannot be had: encode it here, or fail this request alone."""
 
+import pickle
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -180,6 +181,22 @@ def test_params_that_are_no_announcements_admit_what_can_be_encoded(
     consumer = start("ec_consumer", ec_remote=True, ec_allowed_peers=["127.0.0.1:1"])
     consumer.run(request("r", [image("cat")], params))
     assert consumer.encoded == ["cat"]
+
+
+@pytest.mark.parametrize("role", ["ec_producer", "ec_consumer", "ec_both"])
+def test_hazard_b10_what_is_nested_too_deep_to_be_pickled_is_kept_from_the_workers(
+    start: Start, role: str
+) -> None:
+    """As the engine ends: of vLLM's server, depths up to some 900 come through."""
+    engine = start(role)
+    asked = request("r", [image("cat")], {"cat": recursive()})
+    asked.sampling_params.extra_args["of others"] = 1
+    engine.add(asked)
+    output, _ = engine.scheduler.schedule_step()
+    (told,) = pickle.loads(pickle.dumps(output.scheduled_new_reqs))
+    assert told.sampling_params.extra_args == {"of others": 1}
+    assert told.sampling_params.max_tokens == asked.sampling_params.max_tokens
+    assert set(asked.sampling_params.extra_args) == {"ec_transfer_params", "of others"}
 
 
 def test_a_silent_producer_costs_the_budget_and_no_more(start: Start, stranger: Any) -> None:

@@ -19,6 +19,7 @@ from chiasm.vllm.local_input import has_local_input
 from chiasm.vllm.logs import logger
 from chiasm.vllm.metadata import ChiasmMetadata
 from chiasm.vllm.metrics import ChiasmStats, Readings
+from chiasm.vllm.withheld import withhold_params
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -223,6 +224,7 @@ class SchedulerSide:
 
     def build_connector_meta(self, scheduler_output: "SchedulerOutput") -> ChiasmMetadata:
         """This step's orders. Called once in every step, also in empty ones."""
+        withhold_params(scheduler_output)
         if self._serves:
             self._save_again(scheduler_output)
         metadata = ChiasmMetadata(saves=self._saves, loads=self._loads)
