@@ -3,6 +3,7 @@
 //! It translates and decides nothing, but for the careful answers where the core cannot be asked. After
 //! construction nothing here raises for what clients, peers or our own faults bring about.
 
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use chiasm_core::dispatch::{self, DispatchError, MAX_RANKS, Rank, RankSet};
 use chiasm_core::dtype::Dtype;
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::entry::EntryMeta;
-use chiasm_node::NodeConfig;
+use chiasm_node::{NixlConfig, NodeConfig};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PySequence, PyString};
 
@@ -52,6 +53,18 @@ pub(crate) struct Node {
     failed: Mutex<Failed>,
 }
 
+/// How this node's NIXL helper processes are started, if it comes to that: by the interpreter that runs,
+/// which is also where NIXL is looked for.
+fn nixl(py: Python<'_>, settings: &Settings) -> PyResult<NixlConfig> {
+    let sys = py.import("sys")?;
+    let executable: PathBuf = sys.getattr("executable")?.extract()?;
+    let prefix: PathBuf = sys.getattr("prefix")?.extract()?;
+    let mut nixl = chiasm_nixl::Settings::from(&settings.config.nixl);
+    nixl.python_prefixes = vec![prefix];
+    let agent_name = settings.engine_id.agent_name(settings.data_parallel_index);
+    Ok(NixlConfig { launch: chiasm_nixl::Launch::python(executable), settings: nixl, agent_name })
+}
+
 #[pymethods]
 impl Node {
     #[new]
@@ -62,7 +75,9 @@ impl Node {
             ConfigError::new_err(format!("{ranks} ranks: Chiasm has 1 to {MAX_RANKS}, on one host"))
         })?;
         let identity = model.identity.clone();
-        let config = NodeConfig::of_operator(&settings.config, identity, &settings.region_name());
+        let mut config =
+            NodeConfig::of_operator(&settings.config, identity, &settings.region_name());
+        config.nixl = Some(nixl(py, settings)?);
         let block_size_bytes = model.identity.block_size_bytes;
         let region_blocks = saturated(config.region_bytes / block_size_bytes);
         let start = || {

@@ -12,8 +12,8 @@ use crate::error::{ConfigError, raising};
 pub(crate) struct Settings {
     pub(crate) config: Config,
     role: Role,
-    engine_id: EngineId,
-    data_parallel_index: u32,
+    pub(crate) engine_id: EngineId,
+    pub(crate) data_parallel_index: u32,
 }
 
 #[pymethods]

@@ -1,4 +1,4 @@
-"""Chiasm and upstream's unmodified classes, over real sockets and real NIXL; `make test-interop` runs them.
+"""Chiasm and upstream's unmodified classes, over sockets and NIXL; `make test-interop` runs them.
 
 They need the environment of `make vllm`. Unless CHIASM_INTEROP is set they are not collected.
 """
@@ -66,4 +66,3 @@ def upstream_consumer(nursery: Nursery) -> Iterator[Start]:
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
-

@@ -100,9 +100,7 @@ class Upstream:
 class Producer(Upstream):
     """An upstream producer of `blocks` blocks."""
 
-    def __init__(
-        self, nursery: Nursery, blocks: int = 64, agent: str = "", port: int = 0
-    ) -> None:
+    def __init__(self, nursery: Nursery, blocks: int = 64, agent: str = "", port: int = 0) -> None:
         agent = agent or f"upstream-producer-{next(_numbers)}"
         arguments = {"agent": agent, "blocks": blocks, "port": port}
         super().__init__(nursery, "producer", block=BLOCK, compat=COMPAT, **arguments)

@@ -1,10 +1,10 @@
-"""An upstream instance: the unmodified classes of vLLM's ECCPUConnector, over their own sockets and NIXL.
+"""An upstream instance: vLLM's unmodified ECCPUConnector classes, over their own sockets and NIXL.
 
-Runs in the interpreter that has vLLM. Importing that takes a minute on a busy machine, so it is done
-once: each connection to the Unix socket named by the first argument gets a child, forked before NIXL
-has been touched, which is one instance. It takes one JSON object a line and answers with one; between
-them it does what an engine's steps do: it polls its session. What a session reports in between is kept
-until it is asked for.
+Runs in the interpreter that has vLLM. Importing that takes a minute on a busy machine, so it is
+done once: each connection to the Unix socket that the first argument names gets a child, which is one
+instance. It is forked before NIXL has been touched. It takes one JSON object a line and answers with one;
+between them it does what an engine's steps do: it polls its session. What a session reports in
+between is kept until it is asked for.
 """
 
 import contextlib
@@ -67,17 +67,13 @@ class Instance:
 class Producer:
     """A producer whose entries are told to it."""
 
-    def __init__(
-        self, agent: str, blocks: int, block: int, port: int, compat: str
-    ) -> None:
+    def __init__(self, agent: str, blocks: int, block: int, port: int, compat: str) -> None:
         self.instance = Instance(agent, blocks, block)
         self.cache = EmbeddingCache(blocks)
         self.transport = ZmqServerTransport("127.0.0.1", port)
         endpoint = self.transport._router.getsockopt_string(32)  # LAST_ENDPOINT
         self.port = int(endpoint.rpartition(":")[2])
-        self.session = ProducerSession(
-            self.transport, self.instance.data, self.cache, compat
-        )
+        self.session = ProducerSession(self.transport, self.instance.data, self.cache, compat)
         self.paused = False
 
     def about(self) -> Any:

@@ -1,5 +1,6 @@
 """A Chiasm consumer reads from upstream's unmodified producer."""
 
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -12,7 +13,11 @@ from tests.interop.upstream.instances import IDENTITY, Producer, Start, content,
 
 
 def fetch(
-    chiasm: Chiasm, params: dict[str, Any], *producers: Producer, out: Path, more: tuple[str, ...] = ()
+    chiasm: Chiasm,
+    params: dict[str, Any],
+    *producers: Producer,
+    out: Path,
+    more: tuple[str, ...] = (),
 ) -> Done:
     allow = [producer.endpoint for producer in producers]
     return chiasm.fetch(params, allow, "--planes=nixl,tcp", *IDENTITY, *more, out=out)
@@ -51,7 +56,7 @@ def test_entries_without_adjacent_blocks_arrive(
     producer = upstream_producer(600)
     producer.ask("scatter", blocks=300)
     indices = producer.save("a", 300)
-    assert all(right - left != 1 for left, right in zip(indices, indices[1:], strict=False))
+    assert all(right - left != 1 for left, right in itertools.pairwise(indices))
     done = fetch(chiasm, {"a": producer.announcement(300)}, producer, out=tmp_path / "out")
     assert done.verdicts() == {"a": ("fetched", None)}, done.err
     assert stored(tmp_path / "out", "a") == content("a", 300)
