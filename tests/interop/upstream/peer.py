@@ -1,10 +1,10 @@
 """An upstream instance: vLLM's unmodified ECCPUConnector classes, over their own sockets and NIXL.
 
 Runs in the interpreter that has vLLM. Importing that takes a minute on a busy machine, so it is
-done once: each connection to the Unix socket that the first argument names gets a child, which is one
-instance. It is forked before NIXL has been touched. It takes one JSON object a line and answers with one;
-between them it does what an engine's steps do: it polls its session. What a session reports in
-between is kept until it is asked for.
+done once: each connection to the Unix socket that the first argument names gets a child, which is
+one instance. It is forked before NIXL has been touched. It takes one JSON object a line and answers
+with one; between them it does what an engine's steps do: it polls its session. What a session
+reports in between is kept until it is asked for.
 """
 
 import contextlib
@@ -111,6 +111,20 @@ class Producer:
 
     def pause(self, on: bool) -> None:
         self.paused = on
+
+    def damage(self, at: int) -> None:
+        """From here on one byte of what it says of its agent is another."""
+        metadata = bytearray(self.instance.data._agent_metadata)
+        metadata[at] ^= 0x5A
+        self.instance.data._agent_metadata = bytes(metadata)
+
+    def truncate(self, length: int) -> None:
+        """From here on what it says of its agent ends early."""
+        self.instance.data._agent_metadata = self.instance.data._agent_metadata[:length]
+
+    def forge(self, rows: list[list[int]]) -> None:
+        """From here on it describes these blocks as its own."""
+        self.instance.data._mem_descriptor_bytes = msgspec.msgpack.encode(rows)
 
     def grants(self) -> int:
         return len(self.session._active_xfers)
