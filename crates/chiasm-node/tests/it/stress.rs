@@ -109,7 +109,9 @@ impl Fleet<'_> {
 #[test]
 fn workers_that_are_killed_while_they_save_and_load_leave_whole_entries_and_nothing_held() {
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::start(&config(dir.path(), NAME)).unwrap();
+    let mut config = config(dir.path(), NAME);
+    config.quarantine = std::time::Duration::from_secs(5);
+    let node = Node::start(&config).unwrap();
     let mut choices = Choices(0x5eed);
     let workers = (0..WORKERS).map(|number| Puppet::worker(dir.path(), NAME, number)).collect();
     let mut fleet = Fleet { node: &node, dir: dir.path(), workers, killed: 0 };
