@@ -12,6 +12,7 @@ PORT = "VLLM_EC_SIDE_CHANNEL_PORT"
 PRODUCER = json.dumps(
     {
         "ec_connector": "ChiasmConnector",
+        "ec_connector_module_path": "chiasm.vllm",
         "ec_role": "ec_producer",
         "ec_connector_extra_config": {"ec_cpu_bytes": "4GiB", "ec_enable_nixl": True},
     }

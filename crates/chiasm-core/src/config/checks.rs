@@ -7,9 +7,32 @@ use super::reader::Reader;
 use super::setting::Setting;
 use super::table::key;
 use super::value::in_seconds;
-use super::warning::Warning;
+use super::warning::{CONNECTOR, MODULE, Warning};
 use super::{Config, Role};
 use crate::excerpt::Excerpt;
+
+/// Whether the engine will load the connector that these settings are for. The plug-in's dictionary
+/// alone does not say.
+pub(super) fn connector(reader: &mut Reader<'_>) {
+    if !reader.is_whole() {
+        return;
+    }
+    // A null is what the engine takes for "not set".
+    let given = |name| reader.said(key(name)).filter(|value| !value.is_null());
+    let (connector, module) = (given("ec_connector"), given("ec_connector_module_path"));
+    let warning = match (connector, module) {
+        (None, _) => Warning::NoConnector,
+        (Some(name), _) if name != CONNECTOR => {
+            Warning::OtherConnector { given: Excerpt::of_json(name) }
+        }
+        (Some(_), None) => Warning::NoModule,
+        (Some(_), Some(module)) if module != MODULE => {
+            Warning::OtherModule { given: Excerpt::of_json(module) }
+        }
+        (Some(_), Some(_)) => return,
+    };
+    reader.warnings.push(warning);
+}
 
 /// Times that must stand in an order. One that is wrong by itself is not compared.
 pub(super) fn order_of_times(

@@ -130,9 +130,7 @@ impl Config {
 
     /// Takes every setting before it gives up, so that all problems are found.
     fn draft(reader: &mut Reader<'_>, facts: &Facts<'_>) -> Option<Self> {
-        if reader.is_whole() && !reader.has(key("ec_connector")) {
-            reader.warnings.push(Warning::NoConnector);
-        }
+        checks::connector(reader);
         let role = if reader.is_whole() {
             reader.take(key("ec_role"), value::role).map(|role| role.map(Some))
         } else {

@@ -74,9 +74,9 @@ impl<'a> Reader<'a> {
         self.outer.is_some()
     }
 
-    /// Whether something was given under this name, right or wrong.
-    pub(super) fn has(&self, key: &Key) -> bool {
-        key.names().any(|name| self.find(key.place, name).is_some())
+    /// What was given under this key's name, right or wrong.
+    pub(super) fn said(&self, key: &Key) -> Option<&Value> {
+        self.find(key.place, key.name)
     }
 
     /// The setting, or its default; `None` if that is a problem, which is kept.

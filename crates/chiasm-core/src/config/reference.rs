@@ -89,6 +89,8 @@ const RULES: &str = "
   is an error. One in use is an error at the start.
 - The two `VLLM_EC_SIDE_CHANNEL` variables matter to an instance that serves: `ec_producer` or
   `ec_both` with `ec_remote`. Elsewhere a wrong one is a warning.
+- An `ec_connector` that is not `ChiasmConnector`, or an `ec_connector_module_path` that is missing or
+  not `chiasm.vllm`: a warning, since the settings are then not in force, or vLLM does not start.
 - A consumer with `ec_remote` and an empty `ec_allowed_peers` reads from nobody: a warning. So is an
   allowlist without `ec_remote`, and one on a producer, where it restricts nobody.
 ";

@@ -6,6 +6,11 @@ use super::key::Place;
 use crate::endpoint::Host;
 use crate::excerpt::Excerpt;
 
+/// Name of the plug-in's class, as the engine is told it.
+pub(super) const CONNECTOR: &str = "ChiasmConnector";
+/// Module that has it.
+pub(super) const MODULE: &str = "chiasm.vllm";
+
 /// One thing that an operator should know. Its text is one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
@@ -36,6 +41,30 @@ pub enum Warning {
     /// The engine is told of no connector.
     #[error("ec_connector: is not set, so vLLM loads no connector at all")]
     NoConnector,
+    /// The engine is told of another connector: what was checked here is not in force.
+    #[error(
+        "ec_connector, {given}: is not Chiasm's, so none of this is in force, the allowlist \
+         included; write \"{CONNECTOR}\""
+    )]
+    OtherConnector {
+        /// Its name.
+        given: Excerpt,
+    },
+    /// The engine is not told where Chiasm's connector is.
+    #[error(
+        "ec_connector_module_path: is not set, so vLLM looks for {CONNECTOR} among its own \
+         connectors and does not find it; write \"{MODULE}\""
+    )]
+    NoModule,
+    /// The engine is told of another module.
+    #[error(
+        "ec_connector_module_path, {given}: is not Chiasm's; unless a module of yours has \
+         {CONNECTOR}, write \"{MODULE}\""
+    )]
+    OtherModule {
+        /// Its name.
+        given: Excerpt,
+    },
     /// A variable that is wrong, in an instance that has no use for it.
     #[error("{key}, {given}: not allowed; no harm done, because this instance serves nobody")]
     WrongButUnused {

@@ -46,6 +46,7 @@ fn with(key: &str, value: Value) -> Value {
 fn whole(role: &str, extra: &Value) -> Value {
     json!({
         "ec_connector": "ChiasmConnector",
+        "ec_connector_module_path": "chiasm.vllm",
         "ec_role": role,
         "ec_connector_extra_config": extra,
     })

@@ -1,7 +1,7 @@
 //! The engine's whole object, or the plug-in's part of it; and settings in the wrong place.
 
 use chiasm_core::config::Source;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{problems, read, read_in, warnings, whole, with};
 
@@ -63,7 +63,6 @@ fn an_inner_part_that_is_no_object_is_a_problem() {
 #[test]
 fn keys_of_the_engine_that_are_not_ours_pass() {
     let mut object = whole("ec_consumer", &with("ec_verify", json!(true)));
-    object["ec_connector_module_path"] = json!("chiasm.vllm");
     object["mm_encoder_output_widths"] = json!({"image": 64});
     assert_eq!(warnings(read(&object)), [""; 0]);
     object["ec_port"] = json!(14579);
@@ -86,6 +85,43 @@ fn an_object_without_a_connector_is_useless_to_the_engine() {
     let object = json!({"ec_role": "ec_both", "ec_connector_extra_config": {"ec_cpu_bytes": 1}});
     assert_eq!(
         warnings(read(&object)),
+        ["ec_connector: is not set, so vLLM loads no connector at all"]
+    );
+}
+
+#[test]
+fn an_object_that_loads_another_connector_is_told_so() {
+    let told = |connector: Value, module: Value| {
+        let mut object = whole("ec_consumer", &json!({"ec_cpu_bytes": 1}));
+        object["ec_connector"] = connector;
+        object["ec_connector_module_path"] = module;
+        warnings(read(&object))
+    };
+    assert_eq!(told(json!("ChiasmConnector"), json!("chiasm.vllm")), [""; 0]);
+    // Whoever forgets one of the two keys on the way from vLLM's own connector.
+    for module in [json!("chiasm.vllm"), json!(null)] {
+        assert_eq!(
+            told(json!("ECCPUConnector"), module),
+            [
+                "ec_connector, \"ECCPUConnector\": is not Chiasm's, so none of this is in force, the \
+                 allowlist included; write \"ChiasmConnector\""
+            ]
+        );
+    }
+    assert_eq!(
+        told(json!("ChiasmConnector"), json!(null)),
+        ["ec_connector_module_path: is not set, so vLLM looks for ChiasmConnector among its own \
+             connectors and does not find it; write \"chiasm.vllm\""]
+    );
+    assert_eq!(
+        told(json!("ChiasmConnector"), json!("chiasm.vlm")),
+        [
+            "ec_connector_module_path, \"chiasm.vlm\": is not Chiasm's; unless a module of yours has \
+             ChiasmConnector, write \"chiasm.vllm\""
+        ]
+    );
+    assert_eq!(
+        told(json!(null), json!("chiasm.vllm")),
         ["ec_connector: is not set, so vLLM loads no connector at all"]
     );
 }
