@@ -89,7 +89,8 @@ def test_the_start_says_where_it_serves_and_who_may_come(
 ) -> None:
     endpoint = start("ec_producer", ec_remote=True).node.endpoint
     said = [r.getMessage() for r in log]
-    assert any(endpoint in line and "ec_allowed_peers" in line for line in said)
+    approved = f'ec_allowed_peers: ["{endpoint}"]'
+    assert any(line.endswith(approved) for line in said), "as JSON has it, to be copied"
     assert any("VLLM_EC_SIDE_CHANNEL_PORT" in line and "after each start" in line for line in said)
 
 

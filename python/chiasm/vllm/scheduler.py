@@ -90,7 +90,7 @@ class SchedulerSide:
         if (endpoint := self._node.endpoint) is not None:
             logger.info(
                 "encoder outputs are served at %s to whoever reaches that address and has the same "
-                "model; consumers approve it with ec_allowed_peers: [%r]",
+                'model; consumers approve it with ec_allowed_peers: ["%s"]',
                 endpoint,
                 endpoint,
             )
