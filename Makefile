@@ -30,7 +30,7 @@ need = @command -v $(1) >/dev/null || { echo "error: $(1) is missing: $(2)" >&2;
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	  /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 	@printf '\nVariables: PYTHON (%s), CARGO_TARGET_DIR (%s),\n' "$(PYTHON)" "$(target)"
 	@printf 'CHIASM_CACHE: where tools are kept between checkouts (~/.cache/chiasm)\n'
 
