@@ -122,9 +122,11 @@ impl EventLoop {
         self.inbound.end_streams(now, &ended, &self.shared);
         self.inbound.handle_timeout(now, &self.shared, &self.poller);
         self.inbound.pump(now, &self.shared, &self.poller);
+        // Before the links' own deadlines: one that is due must not connect to who has just been taken
+        // off the list (S1).
+        self.outbound.follow_allowlist(now, &self.shared, &self.poller);
         self.outbound.handle_timeout(now, &self.shared, &self.poller);
         self.status.handle_timeout(now, &self.poller);
-        self.outbound.follow_allowlist(now, &self.shared, &self.poller);
         loop {
             self.outbound.take_resolved(now, &self.shared, &self.poller);
             let action = self.shared.core().poll_action();

@@ -32,8 +32,8 @@ impl World {
         }
         self.nodes[number].router.handle_timeout(now);
         self.pump_router(number);
-        self.pump_links(number)?;
         self.follow_allowlist(number)?;
+        self.pump_links(number)?;
         while let Some(action) = self.nodes[number].instance.poll_action() {
             self.act(number, action)?;
         }
