@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -159,6 +160,11 @@ class Engine:
             self.process.wait(timeout=STOP)
         finally:
             with suppress(ProcessLookupError):
+                # Its other processes end by themselves, and remove their shared memory first.
+                end = time.monotonic() + STOP
+                while time.monotonic() < end:
+                    os.killpg(self.process.pid, 0)
+                    time.sleep(0.05)
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
