@@ -45,8 +45,9 @@ struct Breaker {
     state: State,
     /// Pauses since it was closed.
     pauses: u32,
-    /// The latest failure that counted. Attempts that were under way then belong to that outage.
-    failed: Nanos,
+    /// The number of the latest attempt at the latest failure that counted. Those up to it belong to
+    /// that outage. Not a time: what fails frees room, and the next attempt begins at that instant.
+    begun: u64,
     /// When the owner's timer for the next probe is set.
     timer: Option<Nanos>,
 }
@@ -102,13 +103,14 @@ impl Breakers {
         known.is_some_and(|breaker| !matches!(breaker.state, State::Closed { .. }))
     }
 
-    /// `read`, started at `started`, failed in a way that speaks against its producer. Says whether
-    /// that opens the breaker.
+    /// The attempt of this number of `read` failed in a way that speaks against its producer, when so
+    /// many had `begun`. Says whether that opens the breaker.
     pub(super) fn failed(
         &mut self,
         now: Nanos,
         source: &Endpoint,
-        (read, started): (ReadId, Nanos),
+        (read, number): (ReadId, u64),
+        begun: u64,
         signal: Signal,
         backoff: &mut Backoff,
     ) -> Option<Opened> {
@@ -119,7 +121,7 @@ impl Breakers {
             Some(State::HalfOpen { probe }) if *probe != read => return None,
             Some(State::HalfOpen { .. }) => (self.failures, known?.pauses),
             Some(State::Closed { failures }) => {
-                let one_outage = signal == Signal::Down && started <= known?.failed;
+                let one_outage = signal == Signal::Down && number <= known?.begun;
                 (if one_outage { failures.saturating_sub(1) } else { *failures }, 0)
             }
         };
@@ -130,9 +132,9 @@ impl Breakers {
         let pause = backoff.pause(self.cool_down, pauses);
         let breaker = if opens {
             let state = State::Open { until: now.after(pause) };
-            Breaker { state, pauses: pauses.saturating_add(1), failed: now, timer }
+            Breaker { state, pauses: pauses.saturating_add(1), begun, timer }
         } else {
-            Breaker { state: State::Closed { failures }, pauses, failed: now, timer }
+            Breaker { state: State::Closed { failures }, pauses, begun, timer }
         };
         self.remember(source, breaker);
         opens.then_some(Opened { pause, first: pauses == 0 })
@@ -184,18 +186,19 @@ mod tests {
     fn three_outages_in_a_row_open_it_and_one_answer_closes_it() {
         let (mut breakers, mut backoff) = breakers(4);
         let producer = source(1);
-        let mut down = |breakers: &mut Breakers, now, started| {
-            breakers.failed(now, &producer, (ReadId(1), started), Signal::Down, &mut backoff)
+        let mut down = |breakers: &mut Breakers, now, number, begun| {
+            let attempt = (ReadId(1), number);
+            breakers.failed(now, &producer, attempt, begun, Signal::Down, &mut backoff)
         };
-        assert_eq!(down(&mut breakers, at(10), at(9)), None);
-        assert_eq!(down(&mut breakers, at(10), at(9)), None, "eight items, one lost link");
-        assert_eq!(down(&mut breakers, at(10), at(9)), None);
+        assert_eq!(down(&mut breakers, at(10), 1, 3), None);
+        assert_eq!(down(&mut breakers, at(10), 2, 3), None, "eight items, one lost link");
+        assert_eq!(down(&mut breakers, at(10), 3, 3), None);
         assert_eq!(breakers.gate(at(10), &producer), Gate::Closed);
-        assert_eq!(down(&mut breakers, at(12), at(11)), None);
+        assert_eq!(down(&mut breakers, at(12), 4, 4), None);
         assert!(!breakers.answered(&producer), "it was closed");
-        assert_eq!(down(&mut breakers, at(14), at(13)), None, "and counts from none again");
-        assert_eq!(down(&mut breakers, at(16), at(15)), None);
-        let opened = down(&mut breakers, at(18), at(17)).expect("the third in a row opens it");
+        assert_eq!(down(&mut breakers, at(14), 5, 5), None, "and counts from none again");
+        assert_eq!(down(&mut breakers, at(16), 6, 6), None);
+        let opened = down(&mut breakers, at(18), 7, 7).expect("the third in a row opens it");
         assert_eq!(breakers.gate(at(18), &producer), Gate::Open);
         assert!(opened.first);
         assert_eq!(breakers.gate(at(18).after(opened.pause), &producer), Gate::ProbeDue);
@@ -209,19 +212,20 @@ mod tests {
     fn a_producer_out_of_reach_opens_it_at_once_and_a_probe_decides() {
         let (mut breakers, mut backoff) = breakers(4);
         let producer = source(1);
-        let attempt = (ReadId(1), at(1));
-        let opened = breakers.failed(at(4), &producer, attempt, Signal::Unreachable, &mut backoff);
+        let attempt = (ReadId(1), 1);
+        let unreachable = Signal::Unreachable;
+        let opened = breakers.failed(at(4), &producer, attempt, 1, unreachable, &mut backoff);
         assert!(opened.is_some_and(|opened| opened.pause <= SECOND && opened.first));
         breakers.probe(&producer, ReadId(2));
         assert_eq!(breakers.gate(at(60), &producer), Gate::Open, "one probe at a time");
-        let stray = breakers.failed(at(60), &producer, attempt, Signal::Down, &mut backoff);
+        let stray = breakers.failed(at(60), &producer, attempt, 3, Signal::Down, &mut backoff);
         assert_eq!(stray, None, "an older attempt decides nothing");
         assert!(!breakers.probe_gone(at(60), &producer, ReadId(1)));
         assert!(breakers.probe_gone(at(60), &producer, ReadId(2)));
         assert_eq!(breakers.gate(at(60), &producer), Gate::ProbeDue);
         breakers.probe(&producer, ReadId(3));
-        let probe = (ReadId(3), at(60));
-        let again = breakers.failed(at(60), &producer, probe, Signal::Down, &mut backoff);
+        let probe = (ReadId(3), 3);
+        let again = breakers.failed(at(60), &producer, probe, 3, Signal::Down, &mut backoff);
         let longer = again.is_some_and(|opened| opened.pause >= SECOND && !opened.first);
         assert!(longer, "twice as long, less jitter");
     }
@@ -230,8 +234,8 @@ mod tests {
     fn the_table_is_bounded_and_forgets_what_failed_longest_ago() {
         let (mut breakers, mut backoff) = breakers(2);
         let mut fails = |breakers: &mut Breakers, port| {
-            let attempt = (ReadId(1), at(1));
-            breakers.failed(at(4), &source(port), attempt, Signal::Misbehaves, &mut backoff);
+            let attempt = (ReadId(1), 1);
+            breakers.failed(at(4), &source(port), attempt, 1, Signal::Misbehaves, &mut backoff);
             assert!(breakers.iter().count() <= 2);
         };
         for port in [1, 2, 1, 3] {

@@ -22,10 +22,11 @@ pub(super) enum Phase {
     Idle,
     /// Not before `until`.
     Pause { until: Nanos },
-    /// The producer is asked. While `reserved_until` is set, its blocks count as taken.
-    Asking { transfer: TransferId, started: Nanos, reserved_until: Option<Nanos> },
+    /// The producer is asked, for the `number`th time that any is. While `reserved_until` is set, its
+    /// blocks count as taken.
+    Asking { transfer: TransferId, number: u64, reserved_until: Option<Nanos> },
     /// The producer has agreed: the cache counts its blocks.
-    Reading { transfer: TransferId, started: Nanos },
+    Reading { transfer: TransferId, number: u64 },
 }
 
 #[derive(Debug)]
@@ -75,6 +76,8 @@ pub(super) struct Reads {
     reserved: u64,
     /// Attempts that were not the first of their read.
     retries: u64,
+    /// Attempts of all reads since the start. The latest one has this number.
+    begun: u64,
 }
 
 impl Reads {
@@ -108,6 +111,11 @@ impl Reads {
 
     pub(super) fn retries(&self) -> u64 {
         self.retries
+    }
+
+    /// The number of the latest attempt: whatever fails now, it had begun.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun
     }
 
     pub(super) fn len(&self) -> usize {
@@ -163,16 +171,12 @@ impl Reads {
     }
 
     /// An attempt of the read is under way; its blocks are reserved until then.
-    pub(super) fn asking(
-        &mut self,
-        id: ReadId,
-        transfer: TransferId,
-        started: Nanos,
-        reserved_until: Nanos,
-    ) {
+    pub(super) fn asking(&mut self, id: ReadId, transfer: TransferId, reserved_until: Nanos) {
         let Some(read) = self.table.get_mut(&id) else { return };
         debug_assert!(!read.under_way());
-        read.phase = Phase::Asking { transfer, started, reserved_until: Some(reserved_until) };
+        self.begun += 1;
+        let number = self.begun;
+        read.phase = Phase::Asking { transfer, number, reserved_until: Some(reserved_until) };
         self.retries += u64::from(read.attempts > 0);
         read.attempts = read.attempts.saturating_add(1);
         self.reserved += u64::from(read.wanted.blocks);
@@ -196,10 +200,11 @@ impl Reads {
         Some(until)
     }
 
-    /// The attempt is over, or given up. Its room must have been [unreserved](Self::unreserve).
-    pub(super) fn over(&mut self, id: ReadId) -> Option<(TransferId, Nanos)> {
+    /// The attempt is over, or given up. Its room must have been [unreserved](Self::unreserve). Gives it
+    /// with its number.
+    pub(super) fn over(&mut self, id: ReadId) -> Option<(TransferId, u64)> {
         let read = self.table.get_mut(&id)?;
-        let (Phase::Asking { transfer, started, .. } | Phase::Reading { transfer, started }) =
+        let (Phase::Asking { transfer, number, .. } | Phase::Reading { transfer, number }) =
             read.phase
         else {
             return None;
@@ -210,7 +215,7 @@ impl Reads {
         if let Some(source) = self.by_source.get_mut(&read.wanted.source) {
             source.under_way -= 1;
         }
-        Some((transfer, started))
+        Some((transfer, number))
     }
 
     /// Whether everything that must hold between calls does.

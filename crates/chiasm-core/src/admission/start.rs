@@ -127,7 +127,7 @@ impl Admission {
         }
         let transfer = call.consumer.start(call.now, wanted);
         let reserved_until = call.now.after(self.config.reservation);
-        self.reads.asking(id, transfer, call.now, reserved_until);
+        self.reads.asking(id, transfer, reserved_until);
         self.timers.set(reserved_until, Timer::Read(id));
     }
 

@@ -20,20 +20,20 @@ impl Admission {
         let Some(id) = self.reads.by_transfer(transfer) else { return };
         self.unreserve(id);
         if let Some(read) = self.reads.get_mut(id)
-            && let Phase::Asking { transfer, started, .. } = read.phase
+            && let Phase::Asking { transfer, number, .. } = read.phase
         {
-            read.phase = Phase::Reading { transfer, started };
+            read.phase = Phase::Reading { transfer, number };
         }
     }
 
     pub(super) fn on_finished(&mut self, finished: Finished, call: &mut Call<'_>) {
         let Some(id) = self.reads.by_transfer(finished.transfer) else { return };
         self.unreserve(id);
-        let Some((_, started)) = self.reads.over(id) else { return };
+        let Some((_, number)) = self.reads.over(id) else { return };
         self.freed.insert(finished.source.clone());
         match finished.outcome {
             Ok(arrived) => self.on_arrived(id, &finished.hash, finished.source, arrived, call),
-            Err(failure) => self.on_failed(id, started, failure, call),
+            Err(failure) => self.on_failed(id, number, failure, call),
         }
         if self.reads.get(id).is_some_and(|read| read.waiters.is_empty()) {
             self.give_up(id, call);
@@ -95,7 +95,7 @@ impl Admission {
         usable && self.pin(at, entry, call)
     }
 
-    fn on_failed(&mut self, id: ReadId, started: Nanos, failure: Failure, call: &mut Call<'_>) {
+    fn on_failed(&mut self, id: ReadId, number: u64, failure: Failure, call: &mut Call<'_>) {
         let Some(read) = self.reads.get_mut(id) else { return };
         let Failure { class, reason } = failure;
         let trouble = Trouble::of_failure(class, read.wrong);
@@ -113,7 +113,7 @@ impl Admission {
             let (source, reason) = (source.clone(), reason.clone());
             self.events.push(Event::WrongBytes { source, hash, reason });
         }
-        let opened = self.on_signal(id, started, signal, &source, &reason, call.now);
+        let opened = self.on_signal(id, number, signal, &source, &reason, call.now);
         if other_plane {
             self.pending.extend(self.waiters(id).iter().map(|at| at.request));
         } else if trouble.outcome(false) == Outcome::Retry {
@@ -131,7 +131,7 @@ impl Admission {
     fn on_signal(
         &mut self,
         id: ReadId,
-        started: Nanos,
+        number: u64,
         signal: Signal,
         source: &Endpoint,
         reason: &FailureReason,
@@ -146,8 +146,9 @@ impl Admission {
                 }
             }
             Signal::Down | Signal::Unreachable | Signal::Misbehaves => {
-                let attempt = (id, started);
-                let opened = self.breakers.failed(now, source, attempt, signal, &mut self.backoff);
+                let (attempt, begun) = ((id, number), self.reads.begun());
+                let backoff = &mut self.backoff;
+                let opened = self.breakers.failed(now, source, attempt, begun, signal, backoff);
                 if let Some(Opened { pause, first }) = opened {
                     self.arm_probe(source, now.after(pause));
                     if first {

@@ -54,6 +54,24 @@ fn hazard_c10_a_refused_producer_costs_an_item_with_pixels_less_than_a_second() 
 }
 
 #[test]
+fn hazard_c10_also_where_items_ask_one_after_the_other_for_want_of_room() {
+    // A refused attempt gives its room to the next one at the same instant, and so on.
+    let mut world = World::new(4);
+    world.set("p", Manner::Refuses);
+    let names: Vec<String> = (0..10).map(|n| format!("r{n}")).collect();
+    for name in &names {
+        world.request(name, true, &[(name, "p", 3)]);
+    }
+    let start = world.now;
+    for name in &names {
+        assert_eq!(world.run_until_decided(name, STEP, 100), Decision::Fallback);
+    }
+    let waited = world.now.since(start);
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
+    assert_eq!(world.contacts.len(), 3);
+}
+
+#[test]
 fn a_black_holed_producer_costs_an_item_with_pixels_one_connect_timeout() {
     let mut world = World::new(8);
     world.set("p", Manner::BlackHole);
