@@ -47,7 +47,7 @@ vllm: ## the Python environment with a real vLLM, once, in CHIASM_CACHE (4 GB)
 .PHONY: build
 build: rust ## build the chiasm command (release)
 	$(call step,build (release))
-	cargo build --release --locked
+	cargo build --release --locked --package chiasm-cli
 
 .PHONY: wheel
 wheel: setup ## build the Python package (release) and install it into .venv
@@ -70,7 +70,7 @@ test-fast: two-hosts setup check-tree fmt-check ## the inner loop: no clippy, no
 	$(call step,Rust tests)
 	cargo test --workspace --locked
 	$(call step,build (debug))
-	cargo build --locked
+	cargo build --locked --package chiasm-cli
 	$(call step,wheel (debug))
 	@scripts/build-wheel dev
 	$(call step,Python tests that are not slow)
@@ -111,7 +111,7 @@ test-interop: export CHIASM_BIN := $(target)/debug/chiasm
 test-interop: export CHIASM_INTEROP := 1
 test-interop: setup vllm ## upstream's unmodified classes against chiasm, both directions, over real NIXL
 	$(call step,upstream's classes)
-	cargo build --locked
+	cargo build --locked --package chiasm-cli
 	$(venv)/bin/pytest tests/interop/upstream
 
 SEEDS ?= 10000
