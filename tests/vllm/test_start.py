@@ -94,6 +94,18 @@ def test_the_start_says_where_it_serves_and_who_may_come(
     assert any("VLLM_EC_SIDE_CHANNEL_PORT" in line and "after each start" in line for line in said)
 
 
+def test_an_instance_says_what_its_peers_must_have(
+    start: Start, log: list[logging.LogRecord]
+) -> None:
+    start("ec_consumer", ec_remote=True)
+    said = [r.getMessage() for r in log if "compatibility hash" in r.getMessage()]
+    assert len(said) == 1
+    for part in ("vLLM version (0.", "model path (", "dtype (torch.", "row size (128 bytes)"):
+        assert part in said[0]
+    start("ec_both")
+    assert len([r for r in log if "compatibility hash" in r.getMessage()]) == 1, "no peers, no line"
+
+
 def test_an_idle_engine_says_which_line_to_add(start: Start, log: list[logging.LogRecord]) -> None:
     consumer = start("ec_consumer", ec_remote=True, ec_allowed_peers=["10.0.0.5:5601"])
     offer = {

@@ -54,6 +54,11 @@ def model_of(vllm_config: "VllmConfig") -> Model:
     )
 
 
+def vllm_version() -> str:
+    """The version of the vLLM that is running."""
+    return vllm.__version__
+
+
 def ranks_of(vllm_config: "VllmConfig") -> int:
     """How many workers load. Only the first pipeline stage holds an encoder cache."""
     parallel = vllm_config.parallel_config

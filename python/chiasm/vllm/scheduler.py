@@ -100,6 +100,21 @@ class SchedulerSide:
                 "not known, and outputs that the region has evicted are not saved again"
             )
 
+    def _name_identity(self, vllm_config: "VllmConfig", model: _native.Model) -> None:
+        """What to compare when a producer answers NACK_INCOMPAT."""
+        of_engine = vllm_config.model_config
+        logger.info(
+            "peers must have the same vLLM version (%s), model path (%s), dtype (%s) and row size "
+            "(%d bytes): compatibility hash %.12s; between Chiasm instances also revision, "
+            "quantisation and processor options: fingerprint %.12s",
+            instance.vllm_version(),
+            of_engine.model,
+            of_engine.dtype,
+            model.block_size_bytes,
+            model.compat_hash,
+            model.fingerprint or "none",
+        )
+
     # Before a request is scheduled.
 
     def ensure_cache_available(self, request: "Request", num_computed_tokens: int) -> bool:
