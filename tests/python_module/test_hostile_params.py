@@ -3,6 +3,7 @@
 Nothing here may raise, start a read, or make another request's answer different.
 """
 
+import hashlib
 import random
 import socket
 from collections.abc import Iterator
@@ -181,6 +182,7 @@ NAMES = [
     "\0utf-8 with surrogates: 61",
     "画" * 400,
     "",
+    "\0sha256: " + hashlib.sha256(b"y" * 5000).hexdigest(),
 ]
 
 
@@ -210,6 +212,14 @@ def test_identifiers_that_a_client_chose_are_kept_apart(name: str) -> None:
         # What does not fit an `mm_hash` is for this instance alone.
         fits = 1 <= len(name.encode("utf-8", "surrogatepass")) <= 1024
         assert (both.node.announce(name) is not None) == fits
+
+
+def test_no_identifier_passes_for_the_digest_of_another() -> None:
+    long = "y" * 5000
+    with instance("ec_both", ec_remote=True) as both:
+        both.save(long, bytes(1024))
+        assert both.node.has_entry(long)
+        assert not both.node.has_entry(NAMES[-1])
 
 
 @pytest.mark.parametrize(

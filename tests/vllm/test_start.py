@@ -9,7 +9,7 @@ import pytest
 from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole
 
 from chiasm._native import ConfigError, StartError
-from chiasm.vllm import ChiasmConnector, instance
+from chiasm.vllm import ChiasmConnector, instance, logs
 from tests.vllm.engine import Engine, image, request, until, vllm_config
 
 Start = Callable[..., Engine]
@@ -104,6 +104,20 @@ def test_an_instance_says_what_its_peers_must_have(
         assert part in said[0]
     start("ec_both")
     assert len([r for r in log if "compatibility hash" in r.getMessage()]) == 1, "no peers, no line"
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("chat-1", "chat-1"),
+        ("a\nERROR all is lost", "a\\nERROR all is lost"),
+        ("画\ud800", "\\u753b\\ud800"),
+        ("x" * 200_000, "x" * 64 + "..."),
+    ],
+    ids=["plain", "newline", "no ascii", "long"],
+)
+def test_a_name_that_a_client_chose_is_one_short_line(name: str, line: str) -> None:
+    assert logs.shown(name) == line
 
 
 def test_an_idle_engine_says_which_line_to_add(start: Start, log: list[logging.LogRecord]) -> None:

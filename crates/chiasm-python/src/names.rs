@@ -13,8 +13,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use sha2::{Digest as _, Sha256};
 
-/// In front of the hexadecimal digits of a text that is no UTF-8, or that starts so itself: one name never
-/// stands for two texts.
+/// In front of the hexadecimal digits of a text that is no UTF-8, or that itself starts as one of our names
+/// does: one name never stands for two texts.
 const SURROGATES: &str = "\0utf-8 with surrogates: ";
 
 /// In front of the digest of an identifier that is too long.
@@ -23,7 +23,9 @@ const LONG: &str = "\0sha256: ";
 /// The text for the core. Borrowed, and without a copy, for every text that is Unicode.
 pub(crate) fn text<'a>(name: &'a Bound<'_, PyString>) -> Cow<'a, str> {
     match name.to_str() {
-        Ok(text) if !text.starts_with(SURROGATES) => Cow::Borrowed(text),
+        Ok(text) if ![SURROGATES, LONG].iter().any(|ours| text.starts_with(ours)) => {
+            Cow::Borrowed(text)
+        }
         _ => Cow::Owned(escaped(name)),
     }
 }

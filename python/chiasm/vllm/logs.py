@@ -21,6 +21,11 @@ PERIOD_S = 1.0
 _one_at_a_time = threading.Lock()
 
 
+def shown(text: str) -> str:
+    """A name that a client may have chosen, for a log line: on one line, 64 characters at most."""
+    return ascii(text[:64])[1:-1] + ("..." if len(text) > 64 else "")
+
+
 def drain() -> None:
     """Hands over what has been logged since the last call, in its order."""
     with _one_at_a_time:

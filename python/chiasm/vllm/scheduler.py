@@ -57,17 +57,17 @@ class SchedulerSide:
         self._not_saved: set[str] = set()
         self._widths_missed: set[str] = set()
         try:
-            self._node = _native.Node(
-                self.settings,
-                instance.model_of(vllm_config),
-                ranks=instance.ranks_of(vllm_config),
-            )
+            model = instance.model_of(vllm_config)
+            ranks = instance.ranks_of(vllm_config)
+            self._node = _native.Node(self.settings, model, ranks=ranks)
         finally:
             logs.drain()
         self._refuse_absent_ranks()
         self._ensure = self._node.ensure
         self._readings = Readings(self._node)
         self._introduce(odd)
+        if self.settings.remote:
+            self._name_identity(vllm_config, model)
         self._idle_drain = logs.IdleDrain()
 
     def _refuse_absent_ranks(self) -> None:
@@ -133,11 +133,11 @@ class SchedulerSide:
         if missed is None:
             return True
         logger.error(
-            "request %s fails: the encoder output %.12s was neither announced nor sent along, and "
+            "request %s fails: the encoder output %s was neither announced nor sent along, and "
             "the engine's encoder cache does not hold it for certain any more; send the media "
             "again",
-            request.request_id,
-            missed,
+            logs.shown(request.request_id),
+            logs.shown(missed[:12]),
         )
         self._failed.add(request.request_id)
         return False
@@ -150,7 +150,8 @@ class SchedulerSide:
             if all(has_local_input(feature, self._resolver) for feature in request.mm_features):
                 return True
         except Exception:
-            logger.exception("request %s fails: what it carries is not known", request.request_id)
+            name = logs.shown(request.request_id)
+            logger.exception("request %s fails: what it carries is not known", name)
         self._failed.add(request.request_id)
         return False
 

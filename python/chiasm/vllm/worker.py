@@ -70,7 +70,7 @@ class WorkerSide:
         try:
             self._copies.save(order, tensor)
         except Exception:
-            logger.exception("the encoder output %.12s was not saved", identifier)
+            logger.exception("the encoder output %s was not saved", logs.shown(identifier[:12]))
 
     def load(self, metadata: ChiasmMetadata, encoder_cache: dict[str, torch.Tensor]) -> None:
         """Puts every output that the scheduler has promised into the engine's encoder cache."""
@@ -80,7 +80,9 @@ class WorkerSide:
             try:
                 encoder_cache[identifier] = self._copies.load(Order(data))
             except Exception:
-                logger.exception("the encoder output %.12s was not loaded", identifier)
+                logger.exception(
+                    "the encoder output %s was not loaded", logs.shown(identifier[:12])
+                )
 
     def end_step(self) -> None:
         """What was ordered and not encoded is not going to be."""
@@ -90,7 +92,8 @@ class WorkerSide:
     def _fail_the_rest(self) -> None:
         left, self._saves = self._saves, {}
         for identifier, order in left.items():
-            logger.debug("%.12s was to be saved, and this step did not encode it", identifier)
+            name = logs.shown(identifier[:12])
+            logger.debug("%s was to be saved, and this step did not encode it", name)
             self._worker.complete(order, False)
 
     def shutdown(self) -> None:
