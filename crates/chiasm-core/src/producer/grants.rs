@@ -336,9 +336,12 @@ impl Grants {
             Meant::One(slot) => slot,
         };
         let holder = self.holders.get_mut(slot).expect("the table names live holders only");
-        if holder.grant.agent == agent
-            && let Some(session) = self.sessions.get_mut(&holder.grant.session)
-        {
+        // What was answered through one life cannot have been read through another: whoever says so
+        // shows nothing of the session, and must not end what is read through the grant's own.
+        if holder.grant.agent != agent {
+            return Completed::Stray;
+        }
+        if let Some(session) = self.sessions.get_mut(&holder.grant.session) {
             session.proven = agent;
         }
         holder.answers = holder.answers.saturating_sub(1);

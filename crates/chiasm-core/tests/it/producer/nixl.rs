@@ -227,6 +227,32 @@ fn what_was_answered_through_a_dead_agent_is_void() {
     world.at_rest();
 }
 
+/// Hazard D7, and the reason for the list: a completion that came through another life than the grant's
+/// would make the next ack one of new metadata without a list, which ends upstream's engine; or it
+/// would end what is read through the life that answered (S8).
+#[rstest]
+#[case::of_a_grant_from_before(false)]
+#[case::of_a_grant_that_was_renewed(true)]
+fn a_completion_counts_only_through_the_life_that_the_grant_was_made_through(
+    #[case] renewed: bool,
+) {
+    let mut world = World::with_nixl(1);
+    let key = world.saved("a", 1);
+    world.saved("b", 1);
+    world.upstream(0, ALICE, "s", "a");
+    world.producer.agent_down();
+    world.producer.agent_up(agent(2));
+    if renewed {
+        world.upstream(0, ALICE, "s", "a");
+    }
+    let (own, other) = if renewed { (2, 1) } else { (1, 2) };
+    world.completed(other, "s:a");
+    assert_eq!((world.pins(key), world.producer.counters().stray_completions), (1, 1));
+    assert!(world.upstream(0, ALICE, "s", "b").region.is_some(), "nothing shows that it is known");
+    world.completed(own, "s:a");
+    assert_eq!(world.pins(key), 0);
+}
+
 #[test]
 fn an_upstream_grant_outlives_its_connection_and_ends_with_its_lease() {
     let mut world = World::with_nixl(1);
