@@ -57,4 +57,7 @@ pub enum Command {
         /// [`MAX_NOTIFICATION_BYTES`](crate::MAX_NOTIFICATION_BYTES).
         notification: Vec<u8>,
     },
+    /// To *serve*: say that you are at work. Answered by [`Event::Pong`](crate::Event::Pong) after the
+    /// next look at NIXL, so that a helper which hangs in it does not answer.
+    Ping,
 }

@@ -66,6 +66,8 @@ pub enum Event {
         /// A sentence.
         text: String,
     },
+    /// To [`Command::Ping`](crate::Command::Ping): the helper is at work.
+    Pong,
     /// The process has ended and has been reaped: nothing of it can touch the region any more. Always
     /// the last event. Never sent by a helper.
     #[serde(skip)]

@@ -6,7 +6,7 @@ use crate::settings::Settings;
 
 /// Raised by every change of a command or an event: both ends come out of one build, but a package may
 /// be replaced under a process that runs.
-pub(crate) const PROTOCOL_REVISION: u32 = 1;
+pub(crate) const PROTOCOL_REVISION: u32 = 2;
 
 /// What a helper is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

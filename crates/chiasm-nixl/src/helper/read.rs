@@ -101,7 +101,7 @@ struct Reader {
 impl Reader {
     fn handle(&mut self, link: &mut Link, command: Command) {
         let answer = match command {
-            Command::Live(_) => return,
+            Command::Live(_) | Command::Ping => return,
             Command::LoadPeer { peer, agent_name, metadata, span } => {
                 match self.peers.load(&self.agent, self.backend, peer, &agent_name, &metadata, span)
                 {

@@ -61,6 +61,7 @@ pub(super) fn run(
 
     let mut live = false;
     let mut lost = 0;
+    let mut pinged = false;
     let mut last_news = Instant::now();
     loop {
         while let Some(command) = link.receive()? {
@@ -69,6 +70,7 @@ pub(super) fn run(
                     live = now;
                     last_news = Instant::now();
                 }
+                Command::Ping => pinged = true,
                 Command::LoadPeer { .. } | Command::ForgetPeer { .. } | Command::Read { .. } => {
                     let text = "a serving helper process reads from nobody".into();
                     link.send_all(&Event::Warning { text })?;
@@ -94,6 +96,9 @@ pub(super) fn run(
         let pause = if last_news.elapsed() < LIVELY { PAUSE } else { LONG_PAUSE };
         if lost > 0 && link.push(&Event::NotificationLost { count: lost }) {
             lost = 0;
+        }
+        if pinged && link.push(&Event::Pong) {
+            pinged = false;
         }
         link.flush()?;
         if !live && region.populate(POPULATE_BYTES) {

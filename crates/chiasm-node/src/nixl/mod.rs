@@ -5,6 +5,7 @@
 //! could write into are free when it has been reaped, not before (S4).
 
 mod peer;
+mod pulse;
 mod read;
 mod rest;
 mod serve;

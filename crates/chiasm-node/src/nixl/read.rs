@@ -395,7 +395,7 @@ impl ReadHelpers {
             }
             Event::Warning { text } => tracing::warn!("NIXL read helper: {text}"),
             Event::Ended(ended) => self.helper_ended(now, id, &ended),
-            Event::Notification { .. } | Event::NotificationLost { .. } => {}
+            Event::Notification { .. } | Event::NotificationLost { .. } | Event::Pong => {}
         }
     }
 

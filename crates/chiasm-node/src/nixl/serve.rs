@@ -6,9 +6,10 @@ use std::time::Duration;
 use chiasm_core::producer::NixlAgent;
 use chiasm_core::time::Nanos;
 use chiasm_core::wire::Progression;
-use chiasm_nixl::{Command, Ended, Event, HelperProcess, Ready, Role};
+use chiasm_nixl::{Command, Ended, Event, HelperProcess, Ready, Role, SendError};
 
 use super::NixlConfig;
+use super::pulse::{Beat, Pulse};
 use super::rest::Rest;
 use crate::clock;
 use crate::poller::{Interest, Poller};
@@ -30,8 +31,9 @@ struct Running {
     life: Option<u64>,
     /// What it was told last about live grants.
     live: bool,
-    /// It has been killed, because it took too long to be up.
+    /// It has been killed, because it took too long to be up, or hangs.
     killed: bool,
+    pulse: Pulse,
 }
 
 impl Running {
@@ -100,8 +102,14 @@ impl ServeHelper {
         match process {
             Ok(process) => {
                 tracing::debug!(process = process.id(), "NIXL serve helper started");
-                self.running =
-                    Some(Running { process, started: now, life: None, live: false, killed: false });
+                self.running = Some(Running {
+                    process,
+                    started: now,
+                    life: None,
+                    live: false,
+                    killed: false,
+                    pulse: Pulse::default(),
+                });
             }
             Err(error) => {
                 tracing::warn!(%error, "no NIXL serve helper: it is tried again");
@@ -133,6 +141,7 @@ impl ServeHelper {
                     tracing::warn!(count, "NIXL completions were lost: their grants end by lease");
                 }
                 Event::Warning { text } => tracing::warn!("NIXL serve helper: {text}"),
+                Event::Pong => running.pulse.answered(),
                 Event::Ended(ended) => self.ended(now, &ended, shared),
                 Event::Loaded { .. }
                 | Event::LoadFailed { .. }
@@ -198,6 +207,27 @@ impl ServeHelper {
         }
     }
 
+    /// A helper that hangs would cost every reader its time-out, and be offered to the next.
+    fn feel_pulse(&mut self, now: Nanos) {
+        let Some(running) = self.running.as_mut().filter(|it| it.life.is_some() && !it.killed)
+        else {
+            return;
+        };
+        let hangs = match running.pulse.settle(now, running.live) {
+            Beat::Nothing => false,
+            Beat::Ask => running.process.send(&Command::Ping) == Err(SendError::Full),
+            Beat::Hangs => true,
+        };
+        if hangs {
+            tracing::warn!(
+                process = running.process.id(),
+                "the NIXL serve helper hangs: it is ended, readers ask again"
+            );
+            running.killed = true;
+            running.process.kill();
+        }
+    }
+
     /// Acts on deadlines, and on what has changed since the last call.
     pub(crate) fn settle(&mut self, now: Nanos, shared: &Shared, poller: &Poller) {
         if let Some(running) = self.running.as_mut().filter(|it| now >= it.start_limit()) {
@@ -206,12 +236,14 @@ impl ServeHelper {
         }
         self.start(now, shared, poller);
         self.follow_grants(shared);
+        self.feel_pulse(now);
     }
 
     /// When [`ServeHelper::settle`] has something to do.
     pub(crate) fn poll_timeout(&self) -> Nanos {
         match &self.running {
-            Some(running) => running.start_limit(),
+            Some(running) if running.killed => Nanos::NEVER,
+            Some(running) => running.start_limit().min(running.pulse.poll_timeout()),
             None if self.config.is_none() || self.refused => Nanos::NEVER,
             None => self.rest.until().unwrap_or(Nanos::ZERO),
         }
