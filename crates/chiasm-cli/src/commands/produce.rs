@@ -86,6 +86,11 @@ pub(crate) struct ProduceCommand {
     #[arg(long, value_name = "KIND", help_heading = "For tests")]
     fault: Option<Fault>,
 
+    /// FOR TESTS: let go of what a consumer was granted after so many seconds instead of 30. An upstream
+    /// consumer counts on 30.
+    #[arg(long, value_name = "SECONDS", value_parser = super::seconds, help_heading = "For tests")]
+    lease: Option<Duration>,
+
     #[command(flatten)]
     metrics: MetricsArguments,
 
@@ -170,6 +175,7 @@ fn prepare(command: &ProduceCommand) -> anyhow::Result<(NodeConfig, Vec<StoredEn
     config.planes = planes::parse(&command.planes)?;
     config.nixl = command.nixl.config(config.planes)?;
     config.fault = command.fault;
+    config.lease = command.lease.unwrap_or(config.lease);
     // Nothing is saved after the start, so no room has to be kept for it.
     let blocks = u32::try_from(region_bytes / block).unwrap_or(u32::MAX);
     config.producer_limits = Some(ProducerLimits {
