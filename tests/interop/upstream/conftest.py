@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.fixtures import chiasm
 from tests.interop.nixl.processes import environment
-from tests.interop.upstream.instances import Consumer, Nursery, Producer, Start
+from tests.interop.upstream.instances import Consumer, Engine, Nursery, Producer, Start
 
 __all__ = ["chiasm"]
 
@@ -61,6 +61,20 @@ def upstream_consumer(nursery: Nursery) -> Iterator[Start]:
     yield start
     for consumer in started:
         consumer.close()
+
+
+@pytest.fixture
+def upstream_engine(nursery: Nursery) -> Iterator[Start]:
+    """Starts upstream's scheduler sides, and ends them."""
+    started: list[Engine] = []
+
+    def start(*arguments: Any, **settings: Any) -> Engine:
+        started.append(engine := Engine(nursery, *arguments, **settings))
+        return engine
+
+    yield start
+    for engine in started:
+        engine.close()
 
 
 @pytest.fixture

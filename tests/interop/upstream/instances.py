@@ -10,7 +10,7 @@ import select
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,16 @@ class Consumer(Upstream):
         return bool(found == hashlib.sha256(data).hexdigest())
 
 
+class Engine(Upstream):
+    """Upstream's whole scheduler side, in this role."""
+
+    def __init__(self, nursery: Nursery, role: str, blocks: int = 64) -> None:
+        agent = f"upstream-engine-{next(_numbers)}"
+        super().__init__(nursery, role, agent=agent, blocks=blocks, block=BLOCK)
+        self.endpoint = f"127.0.0.1:{self.about['port']}"
+        self.identity = [f"--compat-hash={self.about['compat']}", *IDENTITY[1:]]
+
+
 def stored(store: Path, name: str) -> bytes:
     """The bytes of an encoding in a store, as safetensors has them."""
     path = store / name / stores.FILE_NAME
@@ -162,9 +172,11 @@ def content(name: str, blocks: int) -> bytes:
     return data
 
 
-def produce(chiasm: Chiasm, store: Path, *arguments: str) -> ChiasmProducer:
+def produce(
+    chiasm: Chiasm, store: Path, *arguments: str, identity: Sequence[str] = IDENTITY
+) -> ChiasmProducer:
     """A Chiasm producer that serves over nixl and is ready to."""
-    producer = chiasm.produce(store, "--planes=nixl", "--log=info", *IDENTITY, *arguments)
+    producer = chiasm.produce(store, "--planes=nixl", "--log=info", *identity, *arguments)
     producer.running.said("serving over nixl")
     return producer
 

@@ -19,6 +19,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
@@ -31,11 +33,18 @@ from vllm.distributed.ec_transfer.ec_connector.cpu.control.zmq import (
 )
 from vllm.distributed.ec_transfer.ec_connector.cpu.data.nixl import NixlDataTransport
 from vllm.distributed.ec_transfer.ec_connector.cpu.ec_shared_region import ECSharedRegion
-from vllm.distributed.ec_transfer.ec_connector.cpu.protocol import XferAck
+from vllm.distributed.ec_transfer.ec_connector.cpu.protocol import (
+    XferAck,
+    XferReq,
+    XferStatus,
+)
 from vllm.distributed.ec_transfer.ec_connector.cpu.scheduler.embedding_cache import (
     EmbeddingCache,
 )
 from vllm.distributed.ec_transfer.ec_connector.cpu.session import ConsumerSession, ProducerSession
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from tests.interop.upstream.scheduler import Scheduler
 
 logging.disable(logging.CRITICAL)
 
@@ -112,6 +121,11 @@ class Producer:
     def pause(self, on: bool) -> None:
         self.paused = on
 
+    def refuse(self, status: str) -> None:
+        """From here on it refuses everything, in its own form of this."""
+        refusal = XferStatus[status]
+        self.session._grant_or_nack = lambda req: XferAck(mm_hash=req.mm_hash, status=refusal)
+
     def damage(self, at: int) -> None:
         """From here on one byte of what it says of its agent is another."""
         metadata = bytearray(self.instance.data._agent_metadata)
@@ -143,6 +157,7 @@ class Consumer:
         self.transport = ZmqClientTransport()
         self.sessions: dict[int, ConsumerSession] = {}
         self.results: list[tuple[int, str, str]] = []
+        self.heard: list[str] = []
         self.spoil = ""
 
     def about(self) -> Any:
@@ -164,6 +179,27 @@ class Consumer:
         if wait == 0:
             session.poll([], time.monotonic() + 1)
 
+    def speak_version(self, port: int, version: int) -> None:
+        """From here on its requests say that they are of another version of the connector."""
+        session = self.session(port)
+        encoder = msgspec.msgpack.Encoder()
+
+        class Encoder:
+            def encode(self, request: XferReq) -> bytes:
+                request.connector_version = version
+                return encoder.encode(request)
+
+        session._encoder = Encoder()
+
+    def statuses(self) -> list[str]:
+        """The names of the acks that have come."""
+        return self.heard
+
+    def reading(self) -> int:
+        """Reads that NIXL has been given and that have not ended."""
+        xfers = [xfer for session in self.sessions.values() for xfer in session._xfers.values()]
+        return sum(xfer.transfer_handle is not None for xfer in xfers)
+
     def spoil_next(self, how: str) -> None:
         """What happens to the next ack: it is lost, or its descriptor list is damaged."""
         self.spoil = how
@@ -172,6 +208,7 @@ class Consumer:
         messages = self.transport.poll()
         for port, session in list(self.sessions.items()):
             mine = messages.get(("127.0.0.1", port), [])
+            self.heard += [msgspec.msgpack.decode(raw, type=XferAck).status.name for raw in mine]
             if mine and self.spoil == "lose":
                 mine, self.spoil = mine[1:], ""
             elif mine and self.spoil == "damage":
@@ -217,7 +254,12 @@ class Consumer:
 def serve(connection: socket.socket) -> None:
     """Is one instance until the connection is closed."""
     actor: Any = None
-    roles: dict[str, Callable[..., Any]] = {"producer": Producer, "consumer": Consumer}
+    roles: dict[str, Callable[..., Any]] = {
+        "producer": Producer,
+        "consumer": Consumer,
+        "ec_producer": partial(Scheduler, "ec_producer"),
+        "ec_consumer": partial(Scheduler, "ec_consumer"),
+    }
     rest = b""
     connection.sendall(json.dumps({"answer": os.getpid()}).encode() + b"\n")
     while True:
