@@ -2,7 +2,7 @@
 //!
 //! Nothing here is reached unless a fault was asked for by name at the node's start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -111,6 +111,8 @@ pub(crate) struct Saboteur {
     fault: Fault,
     /// Requests seen by hash.
     seen: BTreeMap<String, u32>,
+    /// Hashes of which a byte has been changed: once is enough, twice would put it right again.
+    corrupted: BTreeSet<String>,
     /// Acks that are held back, by the instant at which they go out.
     late: BTreeMap<(Nanos, u64), (ConnectionId, Vec<u8>)>,
     next_late: u64,
@@ -118,7 +120,13 @@ pub(crate) struct Saboteur {
 
 impl Saboteur {
     pub(crate) fn new(fault: Fault) -> Self {
-        Self { fault, seen: BTreeMap::new(), late: BTreeMap::new(), next_late: 0 }
+        Self {
+            fault,
+            seen: BTreeMap::new(),
+            corrupted: BTreeSet::new(),
+            late: BTreeMap::new(),
+            next_late: 0,
+        }
     }
 
     /// What to do with the right answer to a request.
@@ -152,7 +160,7 @@ impl Saboteur {
                 Ok(ack) if is_ok => Misdeed::Send(lying_about_the_region(self.fault, ack)),
                 _ => Misdeed::Send(answer),
             },
-            Fault::WrongBytes if is_ok && *seen == 1 => {
+            Fault::WrongBytes if is_ok && self.corrupted.insert(request.mm_hash.to_owned()) => {
                 Misdeed::CorruptThenSend(request.mm_hash.to_owned(), answer)
             }
             Fault::LateAck(delay) => {
@@ -219,6 +227,8 @@ fn lying_about_the_region(fault: Fault, mut ack: XferAck<'_>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use chiasm_core::wire::CONNECTOR_VERSION;
+
     use super::*;
 
     #[test]
@@ -230,5 +240,26 @@ mod tests {
             let error = text.parse::<Fault>().unwrap_err().to_string();
             assert!(error.contains("die-after-ack"), "{error}");
         }
+    }
+
+    /// The first answer may be that the entry is not ready, as over nixl while that starts.
+    #[test]
+    fn wrong_bytes_are_made_with_the_first_ok_ack_and_once() {
+        let mut saboteur = Saboteur::new(Fault::WrongBytes);
+        let request = XferReq {
+            mm_hash: "a",
+            compatibility_hash: "",
+            session_id: "",
+            connector_version: i128::from(CONNECTOR_VERSION),
+            chiasm: None,
+        };
+        let mut corrupts = |status| {
+            let answer = XferAck::bare("a", status).encode();
+            let to = ConnectionId::from_u64(0);
+            let misdeed = saboteur.distort(Nanos::ZERO, to, &request.encode(), answer);
+            matches!(misdeed, Misdeed::CorruptThenSend(hash, _) if hash == "a")
+        };
+        let acks = [AckStatus::NotReady, AckStatus::Ok, AckStatus::Ok];
+        assert_eq!(acks.map(&mut corrupts), [false, true, false]);
     }
 }
