@@ -19,12 +19,12 @@ def identity() -> list[str]:
     return [*flags, f"--block={WIDTH * 4}"]
 
 
-def fetched(chiasm: Chiasm, encoded: Encoded, folder: Path) -> Path:
+def fetched(chiasm: Chiasm, encoded: Encoded, folder: Path, *flags: str) -> Path:
     """A store with what the producer has announced, read from it."""
     (announced,) = encoded.params.values()
     endpoint = f"{announced['peer_host']}:{announced['peer_port']}"
     store = folder / "store"
-    done = chiasm.fetch(encoded.params, endpoint, *identity(), out=store)
+    done = chiasm.fetch(encoded.params, endpoint, *identity(), *flags, out=store)
     assert done.code == 0, done
     return store
 
