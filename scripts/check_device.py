@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -225,14 +226,20 @@ def measure(device: Device, rows: int = 16384, rounds: int = 9) -> str:
         taken.setdefault(what, []).append(time.perf_counter() - start)
 
     with bench(device, rounds * rows) as made:
-        for turn in range(rounds):
-            name = f"e{turn}"
+
+        def save(name: str) -> None:
+            made.save(name, tensor)
+            made.settle()
+
+        def load(name: str) -> None:
+            made.load(name, rows)
+            made.settle()
+
+        for name in [f"e{turn}" for turn in range(rounds)]:
             timed("to pinned memory", lambda: pinned.copy_(tensor, non_blocking=True))
-            timed(
-                "save, with its digest", lambda name=name: (made.save(name, tensor), made.settle())
-            )
+            timed("save, with its digest", partial(save, name))
             timed("from pinned memory", lambda: tensor.copy_(pinned, non_blocking=True))
-            timed("load", lambda name=name: (made.load(name, rows), made.settle()))
+            timed("load", partial(load, name))
     lines = [
         f"  {what}: {nbytes / sorted(times)[len(times) // 2] / 1e9:.1f} GB/s"
         for what, times in taken.items()
