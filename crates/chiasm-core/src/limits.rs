@@ -66,6 +66,14 @@ pub const MAX_SESSIONS_PER_PEER: usize = 16;
 /// producer is taken for silent and the link is closed.
 pub const MAX_UNANSWERED_PER_LINK: usize = 1024;
 
+/// How long after its request an upstream consumer may still be reading under the ack: 30 s for the ack, 20 s
+/// for the read, 60 s in which it waits for a read that it has given up.
+pub const UPSTREAM_READ_LIMIT: Duration = Duration::from_secs(110);
+
+/// Grants whose leases have run out and whose completions may still come: as many as can be live at once.
+/// Forgetting one costs at worst the end of the next grant of that text before its time.
+pub const MAX_LATE_COMPLETIONS: usize = MAX_GRANTS;
+
 /// Endpoints that one consumer keeps a link to.
 pub const MAX_LINKS: usize = 1024;
 

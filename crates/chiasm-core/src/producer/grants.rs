@@ -274,7 +274,9 @@ impl Grants {
         let slot = self.holders.insert(Holder { grant: grant.clone(), stream: None, answers: 1 });
         self.nixl += usize::from(grant.plane == Plane::Nixl);
         if grant.upstream {
-            self.completions.expect(&grant.session, grant.hash.as_str(), slot);
+            let late = self.completions.expect(&grant, slot);
+            let holder = self.holders.get_mut(slot).expect("it was just inserted");
+            holder.answers = holder.answers.saturating_add(late);
         }
         self.waiting.insert(key, slot);
         self.tokens.insert(grant.token, slot);
@@ -331,7 +333,10 @@ impl Grants {
     /// exactly one answer of the one grant that it can mean.
     pub(super) fn complete(&mut self, agent: u64, text: &[u8], cache: &mut Cache) -> Completed {
         let slot = match self.completions.meant(text) {
-            Meant::None => return Completed::Stray,
+            Meant::None => {
+                self.completions.came_late(text);
+                return Completed::Stray;
+            }
             Meant::Several => return Completed::Ambiguous,
             Meant::One(slot) => slot,
         };
@@ -405,7 +410,12 @@ impl Grants {
         while let Some((deadline, slot)) = self.deadlines.first().copied()
             && now > deadline
         {
-            streams.extend(self.holders.get(slot).and_then(|holder| holder.stream));
+            if let Some(holder) = self.holders.get(slot) {
+                streams.extend(holder.stream);
+                if holder.grant.upstream {
+                    self.completions.expired(&holder.grant, holder.answers);
+                }
+            }
             self.end(slot, cache);
             expired += 1;
         }

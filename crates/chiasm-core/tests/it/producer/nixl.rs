@@ -214,6 +214,51 @@ fn a_completion_ends_one_answer_and_the_other_one_keeps_its_promise() {
     assert_eq!(world.producer.counters().stray_completions, 1);
 }
 
+/// S8. A read that took longer than the lease ends while the next one is under way.
+#[test]
+fn the_completion_of_an_expired_grant_does_not_end_the_next_one() {
+    let mut world = World::with_nixl(1);
+    let key = world.saved("h", 3);
+    world.upstream(0, ALICE, "s", "h");
+    world.producer.handle_timeout(at(LEASE_NANOS + 1), &mut world.cache);
+    world.at_rest();
+    world.upstream(LEASE_NANOS + 2, ALICE, "s", "h");
+    world.completed(1, "s:h");
+    assert_eq!(world.pins(key), 1, "that was the first read");
+    world.completed(1, "s:h");
+    world.at_rest();
+}
+
+#[rstest]
+#[case::it_has_come_before(|world: &mut World| { world.completed(1, "s:h"); (1, LEASE_NANOS + 2) })]
+#[case::its_agent_has_died(|world: &mut World| { world.producer.agent_up(agent(2)); (2, LEASE_NANOS + 2) })]
+#[case::nobody_reads_for_so_long(|_: &mut World| (1, 110_000_000_000))]
+fn a_completion_that_can_only_be_the_new_grants_ends_it(
+    #[case] meanwhile: fn(&mut World) -> (u64, u64),
+) {
+    let mut world = World::with_nixl(1);
+    world.saved("h", 3);
+    world.upstream(0, ALICE, "s", "h");
+    world.producer.handle_timeout(at(LEASE_NANOS + 1), &mut world.cache);
+    let (life, again) = meanwhile(&mut world);
+    world.upstream(again, ALICE, "s", "h");
+    world.completed(life, "s:h");
+    world.at_rest();
+}
+
+/// Hazard B7, one after the other: the first grant's reader is late.
+#[test]
+fn hazard_b7_the_completion_of_an_expired_grant_does_not_end_another_sessions() {
+    let mut world = World::with_nixl(1);
+    world.saved("x:h1", 1);
+    let other = world.saved("h1", 1);
+    world.upstream(0, ALICE, "s", "x:h1");
+    world.producer.handle_timeout(at(LEASE_NANOS + 1), &mut world.cache);
+    world.upstream(LEASE_NANOS + 2, BOB, "s:x", "h1");
+    world.completed(1, "s:x:h1");
+    assert_eq!(world.pins(other), 1);
+}
+
 #[test]
 fn what_was_answered_through_a_dead_agent_is_void() {
     let mut world = World::with_nixl(1);
