@@ -6,18 +6,20 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// The child.
 #[derive(Debug)]
 pub(crate) struct OwnedChild {
     child: Child,
+    /// Names this process and no later one of its number.
+    pidfd: Option<OwnedFd>,
     status: Option<ExitStatus>,
 }
 
 impl OwnedChild {
     pub(crate) fn new(child: Child) -> Self {
-        Self { child, status: None }
+        Self { child, pidfd: None, status: None }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -25,16 +27,22 @@ impl OwnedChild {
     }
 
     /// A descriptor that is readable once the process has ended.
-    pub(crate) fn pidfd(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn pidfd(&mut self) -> io::Result<OwnedFd> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or(io::ErrorKind::NotFound)?;
-        Ok(pidfd_open(pid, PidfdFlags::empty())?)
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        self.pidfd = Some(pidfd.try_clone()?);
+        Ok(pidfd)
     }
 
     /// Send SIGKILL, which a stopped process obeys too.
     pub(crate) fn kill(&mut self) {
-        // It fails for a process that has ended and is not there to be signalled: nothing to do.
-        let _ = self.child.kill();
+        // It fails for a process that has ended and is not there to be signalled: nothing to do. Not by its
+        // number, which is another process's once somebody else has reaped it.
+        let _ = match &self.pidfd {
+            Some(pidfd) => pidfd_send_signal(pidfd, Signal::KILL).map_err(io::Error::from),
+            None => self.child.kill(),
+        };
     }
 
     /// How it ended, once it has; it is reaped then. Does not wait.

@@ -27,6 +27,9 @@ use crate::limits::MAX_LAST_WORDS_BYTES;
 use crate::settings::Settings;
 use crate::setup::{PROTOCOL_REVISION, Role, Setup};
 
+/// Reads of 4 KiB from its standard error at once: 64 KiB and the end, what a pipe holds.
+const MAX_READS_OF_ERRORS: usize = 17;
+
 /// Why a helper could not be started. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -120,7 +123,7 @@ impl HelperProcess {
                 program: launch.program.display().to_string(),
                 source,
             })?;
-        let child = OwnedChild::new(child);
+        let mut child = OwnedChild::new(child);
         let process = child.pidfd()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         for source in [ours.as_fd(), process.as_fd(), errors.as_fd()] {
@@ -217,9 +220,11 @@ impl HelperProcess {
         match read {
             // Reset: it has ended with commands unread.
             Ok((0, _)) | Err(Errno::CONNRESET) => {
-                // Its end is on the way; the pidfd says when.
+                // Its end is on the way; the pidfd says when. One that has only closed the socket would
+                // never be heard of again: it is ended. That does not change how another one ended.
                 let _ = epoll::delete(&self.epoll, socket);
                 self.socket = None;
+                self.kill();
                 false
             }
             Ok((read, _)) => {
@@ -256,7 +261,11 @@ impl HelperProcess {
     fn hear_errors(&mut self) {
         let Some(errors) = &self.errors else { return };
         let mut bytes = [0; 4096];
-        loop {
+        for turn in 0.. {
+            // As much as a pipe holds: one that writes without end is heard again at the next call.
+            if turn == MAX_READS_OF_ERRORS {
+                return;
+            }
             match rustix::io::read(errors, &mut bytes[..]) {
                 Ok(0) => break,
                 Ok(read) => {

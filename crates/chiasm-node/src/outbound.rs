@@ -225,6 +225,9 @@ impl Outbound {
     /// of a descriptor list.
     pub(crate) fn copy(&mut self, shared: &Shared) {
         if self.nixl.has_work() {
+            for helper in self.nixl.unheard() {
+                self.nixl_ready(helper, shared);
+            }
             self.nixl.progress(&shared.region);
             self.report_ended(shared);
         }

@@ -26,6 +26,8 @@ enum Stop {
     Closed,
     /// NIXL cannot be used, for this reason.
     Refused(String),
+    /// NIXL has failed in the middle of its work, for this reason: another life may fare better.
+    Failed(String),
 }
 
 impl From<Closed> for Stop {
@@ -38,12 +40,14 @@ impl From<Closed> for Stop {
 /// as the whole of a program's work, on its main thread.
 ///
 /// The exit code is 0 if the node closed the socket, 1 if NIXL cannot be used (the node has been told
-/// why), 2 if nobody set this process up as a helper.
+/// why), 2 if nobody set this process up as a helper, 3 if NIXL failed at work (the reason is on standard
+/// error).
 pub fn helper_main() -> ! {
     watch::exit_now(be_helper())
 }
 
 fn be_helper() -> i32 {
+    watch::close_others();
     watch::ignore_signals();
     let (mut link, setup, lent) = match Link::accept() {
         Ok(accepted) => accepted,
@@ -70,6 +74,10 @@ fn be_helper() -> i32 {
             // If this fails, the node is gone.
             let _ = link.send_all(&Event::Refused { reason });
             1
+        }
+        Err(Stop::Failed(reason)) => {
+            eprintln!("{reason}");
+            3
         }
         Ok(()) | Err(Stop::Closed) => 0,
     }

@@ -87,7 +87,8 @@ pub(super) fn run(
                 lost += u64::from(!told);
             });
             if let Err(error) = progressed {
-                return Err(Stop::Refused(error.to_string()));
+                // A peer's doing, perhaps: no reason to serve nobody from here on.
+                return Err(Stop::Failed(error.to_string()));
             }
             if heard {
                 last_news = Instant::now();

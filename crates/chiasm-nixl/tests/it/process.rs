@@ -135,6 +135,71 @@ fn much_noise_on_standard_error_is_kept_to_its_end() {
     assert!(ended.last_words.ends_with("the   end"), "and nothing that a terminal would obey");
 }
 
+/// Nobody could tell it anything, or hear of it, and the node would wait for its end for ever.
+#[test]
+fn a_helper_that_closes_its_socket_and_lives_on_is_killed() {
+    let (heard, ended) = events(&mut helper("exec 0<&-; exec sleep 1000"));
+    assert_eq!((heard, ended.signal), (vec![], Some(9)));
+}
+
+/// The node's thread must get away from it.
+#[test]
+fn a_helper_that_writes_errors_without_end_does_not_hold_up_the_node() {
+    let mut helper = helper("exec yes >&2");
+    for _ in 0..100 {
+        assert_eq!(helper.recv(), None);
+        wait(&helper);
+    }
+    helper.kill();
+    let (_, ended) = events(&mut helper);
+    assert_eq!(ended.signal, Some(9));
+}
+
+#[test]
+fn a_helper_that_somebody_else_has_reaped_has_ended() {
+    let mut helper = helper("exit 0");
+    let pid = rustix::process::Pid::from_raw(i32::try_from(helper.id()).unwrap());
+    // As an engine does that collects all children.
+    let reaped = rustix::process::waitpid(pid, rustix::process::WaitOptions::empty());
+    assert!(reaped.unwrap().is_some());
+    helper.kill();
+    let (_, ended) = events(&mut helper);
+    assert_eq!(ended.signal, None);
+}
+
+const PUPPET: &str = "CHIASM_NIXL_PUPPET";
+
+/// Not a test: what `helper_keeps_nothing_of_the_engines_open` starts.
+#[test]
+#[ignore = "the program of a helper process, started by a test"]
+fn entry() {
+    if std::env::var_os(PUPPET).is_some() {
+        chiasm_nixl::helper_main();
+    }
+}
+
+/// Drivers and libraries open descriptors that a new program inherits.
+#[test]
+fn helper_keeps_nothing_of_the_engines_open() {
+    let (theirs, inherited) = std::io::pipe().unwrap();
+    rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap();
+    let (_ours, stdin) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["process::entry", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .env(PUPPET, "1")
+        .stdin(std::os::fd::OwnedFd::from(stdin))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(inherited);
+    let mut sources = [PollFd::new(&theirs, PollFlags::IN)];
+    let closed = poll(&mut sources, Some(&LIMIT));
+    let lives = child.try_wait().unwrap().is_none();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!((closed, lives), (Ok(1), true), "it waits for its set-up, and has closed the rest");
+}
+
 #[test]
 fn a_dropped_helper_is_gone() {
     let helper = helper("exec sleep 1000");

@@ -10,11 +10,17 @@ mod read;
 mod rest;
 mod serve;
 mod suspects;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use self::read::ReadHelpers;
 pub(crate) use self::serve::{SERVE_ID, ServeHelper};
 
 use chiasm_nixl::{Launch, Settings};
+
+/// Events of one helper that are taken in one turn of the node's thread. A peer that sends completion after
+/// completion, or a helper that has been taken over, must not keep the thread from everybody else.
+const EVENTS_PER_TURN: usize = 256;
 
 /// How a node uses NIXL.
 #[derive(Clone, Debug)]

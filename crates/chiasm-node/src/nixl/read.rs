@@ -4,7 +4,7 @@
 //! NIXL cannot tell apart: then each gets its own. A helper is started when there is something to read,
 //! and killed to abort a read that does not end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chiasm_core::consumer::{FailureReason, ReadEnd, ReadOrder, TransferId};
@@ -17,12 +17,13 @@ use chiasm_nixl::{
 };
 use chiasm_region::{LandedDigest, Region};
 
-use super::NixlConfig;
 use super::peer::{Job, Peer};
 use super::rest::Rest;
 use super::suspects::Suspects;
+use super::{EVENTS_PER_TURN, NixlConfig};
 use crate::clock;
 use crate::poller::{Interest, Poller};
+use crate::throttle::Throttle;
 use crate::token::{Source, token};
 
 /// Most read helpers at once, some 30 MB each: one for each rank of a usual data-parallel producer.
@@ -113,6 +114,9 @@ pub(crate) struct ReadHelpers {
     ended: Vec<(TransferId, ReadEnd)>,
     deaths: u64,
     kills: u64,
+    /// Helpers with events that have been read from their sockets and may not have been taken.
+    more: BTreeSet<u64>,
+    warnings: Throttle,
 }
 
 impl ReadHelpers {
@@ -131,6 +135,8 @@ impl ReadHelpers {
             ended: Vec::new(),
             deaths: 0,
             kills: 0,
+            more: BTreeSet::new(),
+            warnings: Throttle::default(),
         }
     }
 
@@ -232,6 +238,12 @@ impl ReadHelpers {
             return Err(failed("the NIXL read helper has died and rests before its next start"));
         }
         if self.helpers.len() >= MAX_HELPERS {
+            // The one that has been idle for longest makes room for the next attempt.
+            let going = self.helpers.values().any(|helper| helper.killed.is_some());
+            let idle = self.helpers.values_mut().filter(|helper| !going && helper.is_idle());
+            if let Some(helper) = idle.min_by_key(|helper| helper.idle_since) {
+                helper.kill("was not needed");
+            }
             return Err(FailureReason::Plane(format!(
                 "{MAX_HELPERS} NIXL read helpers run already"
             )));
@@ -326,7 +338,12 @@ impl ReadHelpers {
     /// A helper's descriptor is ready. True if NIXL has turned out not to be of use here.
     pub(crate) fn ready(&mut self, id: u64) -> bool {
         let before = self.refused.is_some();
-        while let Some(event) = self.helpers.get_mut(&id).and_then(|it| it.process.recv()) {
+        self.more.insert(id);
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = self.helpers.get_mut(&id).and_then(|it| it.process.recv()) else {
+                self.more.remove(&id);
+                break;
+            };
             self.take(clock::now(), id, event);
         }
         !before && self.refused.is_some()
@@ -344,6 +361,11 @@ impl ReadHelpers {
                     process = helper.process.id(),
                     "reading over nixl"
                 );
+            }
+            // One that has been up shows that NIXL can be used; and it has loaded what peers sent.
+            Event::Refused { reason } if helper.up => {
+                tracing::warn!("the NIXL read helper gives up: {reason}");
+                helper.process.kill();
             }
             Event::Refused { reason } => {
                 tracing::warn!("nothing is read over nixl: {reason}");
@@ -393,7 +415,11 @@ impl ReadHelpers {
                     helper.abort_at = helper.abort_at.min(now);
                 }
             }
-            Event::Warning { text } => tracing::warn!("NIXL read helper: {text}"),
+            Event::Warning { text } => {
+                if let Some(left_out) = self.warnings.pass(now) {
+                    tracing::warn!(left_out, "NIXL read helper: {text}");
+                }
+            }
             Event::Ended(ended) => self.helper_ended(now, id, &ended),
             Event::Notification { .. } | Event::NotificationLost { .. } | Event::Pong => {}
         }
@@ -476,9 +502,14 @@ impl ReadHelpers {
         self.ended.push((order.transfer, end));
     }
 
-    /// Whether [`ReadHelpers::progress`] has something to do.
+    /// The helpers whose events were too many for one turn: they are [ready](Self::ready) as before.
+    pub(crate) fn unheard(&self) -> Vec<u64> {
+        self.more.iter().copied().collect()
+    }
+
+    /// Whether [`ReadHelpers::progress`] has something to do, or some are [unheard](Self::unheard).
     pub(crate) fn has_work(&self) -> bool {
-        !self.hashing.is_empty()
+        !self.hashing.is_empty() || !self.more.is_empty()
     }
 
     pub(crate) fn take_ended(&mut self) -> Vec<(TransferId, ReadEnd)> {

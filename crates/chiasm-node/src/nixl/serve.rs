@@ -8,13 +8,14 @@ use chiasm_core::time::Nanos;
 use chiasm_core::wire::Progression;
 use chiasm_nixl::{Command, Ended, Event, HelperProcess, Ready, Role, SendError};
 
-use super::NixlConfig;
 use super::pulse::{Beat, Pulse};
 use super::rest::Rest;
+use super::{EVENTS_PER_TURN, NixlConfig};
 use crate::clock;
 use crate::poller::{Interest, Poller};
 use crate::random;
 use crate::shared::Shared;
+use crate::throttle::Throttle;
 use crate::token::{Source, token};
 
 /// How long a helper may take to be up. It takes half a second at most where nothing is wrong.
@@ -77,12 +78,23 @@ pub(crate) struct ServeHelper {
     rest: Rest,
     refused: bool,
     deaths: u64,
+    /// There may be events that have been read from its socket and not been taken.
+    more: bool,
+    lost: Throttle,
 }
 
 impl ServeHelper {
     /// `config` is `None` where this node does not serve over nixl.
     pub(crate) fn new(config: Option<NixlConfig>) -> Self {
-        Self { config, running: None, rest: Rest::default(), refused: false, deaths: 0 }
+        Self {
+            config,
+            running: None,
+            rest: Rest::default(),
+            refused: false,
+            deaths: 0,
+            more: false,
+            lost: Throttle::default(),
+        }
     }
 
     /// Starts the helper if it should run and does not.
@@ -120,12 +132,22 @@ impl ServeHelper {
 
     /// Its descriptor is ready.
     pub(crate) fn ready(&mut self, shared: &Shared) {
-        while let Some(running) = &mut self.running
-            && let Some(event) = running.process.recv()
-        {
+        self.more = true;
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(running) = &mut self.running else { break };
+            let Some(event) = running.process.recv() else {
+                self.more = false;
+                break;
+            };
             let now = clock::now();
             match event {
                 Event::Ready(ready) => self.up(&ready, shared),
+                // One that has been up shows that NIXL can be used.
+                Event::Refused { reason } if running.life.is_some() => {
+                    tracing::warn!("the NIXL serve helper gives up: {reason}");
+                    running.killed = true;
+                    running.process.kill();
+                }
                 Event::Refused { reason } => {
                     self.refused = true;
                     shared.core().without_nixl();
@@ -138,7 +160,10 @@ impl ServeHelper {
                     shared.notify();
                 }
                 Event::NotificationLost { count } => {
-                    tracing::warn!(count, "NIXL completions were lost: their grants end by lease");
+                    if let Some(left_out) = self.lost.pass(now) {
+                        let what = "NIXL completions were lost: their grants end by lease";
+                        tracing::warn!(count, left_out, "{what}");
+                    }
                 }
                 Event::Warning { text } => tracing::warn!("NIXL serve helper: {text}"),
                 Event::Pong => running.pulse.answered(),
@@ -184,6 +209,7 @@ impl ServeHelper {
 
     fn ended(&mut self, now: Nanos, ended: &Ended, shared: &Shared) {
         let Some(running) = self.running.take() else { return };
+        self.more = false;
         shared.core().agent_down();
         if self.refused {
             return;
@@ -230,6 +256,9 @@ impl ServeHelper {
 
     /// Acts on deadlines, and on what has changed since the last call.
     pub(crate) fn settle(&mut self, now: Nanos, shared: &Shared, poller: &Poller) {
+        if self.more {
+            self.ready(shared);
+        }
         if let Some(running) = self.running.as_mut().filter(|it| now >= it.start_limit()) {
             running.killed = true;
             running.process.kill();
@@ -242,6 +271,7 @@ impl ServeHelper {
     /// When [`ServeHelper::settle`] has something to do.
     pub(crate) fn poll_timeout(&self) -> Nanos {
         match &self.running {
+            Some(_) if self.more => Nanos::ZERO,
             Some(running) if running.killed => Nanos::NEVER,
             Some(running) => running.start_limit().min(running.pulse.poll_timeout()),
             None if self.config.is_none() || self.refused => Nanos::NEVER,
