@@ -104,7 +104,7 @@ impl World {
             let limits = AckLimits::default();
             let ack = XferAck::decode(&answer, &limits).ok();
             if let Some(ack) = ack.as_ref().filter(|ack| ack.status.is_ok()) {
-                node.grants.granted(now, id, ack, &mut node.memory);
+                node.grants.granted(now, id, ack, self.setup.lease, &mut node.memory);
             }
             let known =
                 ack.and_then(|ack| Some((self.catalogue.number_of(ack.mm_hash)?, ack.status)));
@@ -168,19 +168,21 @@ impl World {
     }
 
     fn pump_links(&mut self, number: usize) -> Step {
+        let now = self.time();
         let endpoints: Vec<Endpoint> = self.nodes[number].links.keys().cloned().collect();
         for endpoint in endpoints {
+            if let Some(link) = self.nodes[number].links.get_mut(&endpoint) {
+                link.link.handle_timeout(now);
+            }
             self.pump_link(number, &endpoint)?;
         }
         Ok(())
     }
 
-    /// Lets a link do what it can, and tells the instance what came of it.
+    /// Lets a link do what it can, and tells the instance what came of it. Deadlines are not looked at:
+    /// a link that is being left must not begin to connect.
     fn pump_link(&mut self, number: usize, endpoint: &Endpoint) -> Step {
         let now = self.time();
-        if let Some(link) = self.nodes[number].links.get_mut(endpoint) {
-            link.link.handle_timeout(now);
-        }
         loop {
             let node = &mut self.nodes[number];
             let Some(link) = node.links.get_mut(endpoint) else { return Ok(()) };

@@ -76,6 +76,16 @@ faults! {
     RegionAway = "region away",
     /// An aborted read writes on for a while before it lets go.
     SlowAbort = "slow abort",
+    /// A read over nixl hangs until nobody wants it, and lands then.
+    NixlReadStuck = "nixl read stuck",
+    /// A read over nixl fails, and may write on.
+    NixlReadFailed = "nixl read failed",
+    /// A killed read helper writes on for a while before it is reaped.
+    SlowReap = "slow reap",
+    /// The helper through which a node serves over nixl dies.
+    ServeHelperDied = "serve helper died",
+    /// A helper through which a node reads over nixl dies.
+    ReadHelperDied = "read helper died",
     /// A worker stops in the middle of a copy and goes on later.
     CopyStalled = "copy stalled",
     /// A worker's report takes longer than `save_timeout_s`.
@@ -142,6 +152,8 @@ faults! {
     WrongPlane = "hostile wrong plane",
     /// A producer announces a message of gigabytes.
     OversizedMessage = "hostile oversized message",
+    /// A producer describes an agent that ends the helper that loads it.
+    BadAgent = "hostile bad agent",
     /// A producer's life changes with every answer.
     ChangingEpoch = "hostile changing epoch",
     /// A consumer asks under invented session ids.

@@ -10,7 +10,7 @@ use chiasm_core::extent::Extent;
 use chiasm_core::plane::Plane;
 use chiasm_core::producer::{PeerId, StreamId};
 use chiasm_core::time::Nanos;
-use chiasm_core::wire::{XferAck, XferDone};
+use chiasm_core::wire::{AckExtension, XferAck, XferDone};
 
 use crate::memory::Memory;
 
@@ -47,9 +47,18 @@ impl GrantBook {
         now: Nanos,
         peer: PeerId,
         ack: &XferAck<'_>,
+        lease: Duration,
         memory: &mut Memory,
     ) {
-        let Some(extension) = &ack.chiasm else { return };
+        // A request whose extension was spoilt on its way is an upstream consumer's: over nixl, and for
+        // as long as the producer's leases are.
+        let extension = ack.chiasm.clone().unwrap_or_else(|| {
+            let indices = ack.src_block_indices.iter();
+            let blocks = indices.filter_map(|block| Extent::new(u32::try_from(*block).ok()?, 1));
+            let lease_ms = u64::try_from(lease.as_millis()).ok();
+            let (plane, extents) = (Some(Plane::Nixl), blocks.collect());
+            AckExtension { plane, extents, lease_ms, ..AckExtension::default() }
+        });
         let (Some(plane), Some(lease_ms)) = (extension.plane, extension.lease_ms) else { return };
         let deadline = now.after(Duration::from_millis(lease_ms));
         let key = (ack.session_id.to_owned(), ack.mm_hash.to_owned(), plane);

@@ -13,6 +13,7 @@ use crate::world::World;
 const LIES: &[Fault] = &[
     Fault::Silence,
     Fault::EndlessNotReady,
+    Fault::BadAgent,
     Fault::WrongExtents,
     Fault::ForeignHash,
     Fault::LyingSize,
@@ -74,6 +75,7 @@ impl World {
     /// The answer with a lie in it; `None` if there is nothing to lie about.
     fn lie(&mut self, lie: Fault, answer: &[u8]) -> Option<Vec<u8>> {
         let limits = AckLimits::default();
+        let mut metadata = Vec::new();
         let mut ack = XferAck::decode(answer, &limits).ok()?;
         let entry = self.catalogue.number_of(ack.mm_hash)?;
         let other = self.catalogue.content((entry + 1) % self.catalogue.len()).hash.clone();
@@ -84,6 +86,12 @@ impl World {
         }
         if !ack.status.is_ok() {
             return None;
+        }
+        if lie == Fault::BadAgent {
+            metadata.extend(ack.agent_metadata);
+            *metadata.last_mut()? ^= 1;
+            ack.agent_metadata = &metadata;
+            return Some(ack.encode());
         }
         let random = self.random.below(4);
         let mut forges = false;
@@ -107,7 +115,9 @@ impl World {
                 extension.digest.as_mut()?.0[0] ^= 1;
             }
             Fault::WrongPlane => {
-                extension.plane = if random == 0 { None } else { Some(Plane::Nixl) };
+                let nixl = extension.plane == Some(Plane::Nixl);
+                let wrong = if nixl { Plane::Shm } else { Plane::Nixl };
+                extension.plane = if random == 0 { None } else { Some(wrong) };
             }
             Fault::ChangingEpoch => extension.epoch = extension.epoch.wrapping_add(random + 1),
             Fault::ForeignHash => ack.mm_hash = other.as_str(),

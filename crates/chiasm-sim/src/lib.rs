@@ -21,6 +21,7 @@ mod hostile_consumer;
 mod hostile_producer;
 mod memory;
 mod network;
+mod nixl;
 mod node;
 mod phases;
 mod plan;

@@ -17,6 +17,7 @@ use chiasm_zmtp::{ConnectionId, Limits, Link, LinkLimits, Router, RouterLimits};
 use crate::engine::Engine;
 use crate::grants::GrantBook;
 use crate::memory::Memory;
+use crate::nixl::Helpers;
 use crate::planes::{Read, Serve};
 use crate::queue::{Event, Life};
 use crate::random::Random;
@@ -70,6 +71,8 @@ pub(crate) struct Node {
     pub(crate) serves: BTreeMap<StreamId, Serve>,
     /// Peers that read over shm, and the life that each of them says it is.
     pub(crate) readers: BTreeMap<PeerId, Life>,
+    /// The fake nixl plane's.
+    pub(crate) helpers: Helpers,
     pub(crate) workers: Workers,
     pub(crate) engine: Engine,
     /// What has happened to it while it was paused.
@@ -113,6 +116,7 @@ impl Node {
             reads: BTreeMap::new(),
             serves: BTreeMap::new(),
             readers: BTreeMap::new(),
+            helpers: Helpers::default(),
             workers: Workers::default(),
             engine: Engine::default(),
             backlog: Vec::new(),

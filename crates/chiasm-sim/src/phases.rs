@@ -200,6 +200,8 @@ impl World {
                 let at = self.life(node);
                 self.push(until, Event::AllowAll(at));
             }
+            Fault::ServeHelperDied if self.runs(node) => self.serve_helper_dies(node)?,
+            Fault::ReadHelperDied if self.nodes[node].up => self.read_helper_dies(node),
             Fault::WorkerDied if self.nodes[node].up => {
                 self.fired(fault);
                 let rank = Rank::new(u16::try_from(other).unwrap_or(0) % RANKS);
@@ -208,6 +210,11 @@ impl World {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether a node is up and not stopped.
+    fn runs(&self, number: usize) -> bool {
+        self.nodes[number].up && self.nodes[number].paused_until <= self.now
     }
 
     /// A node's life ends at once, with all that it had.
@@ -259,6 +266,7 @@ impl World {
         self.nodes[number].start_again(&self.setup, &mut random);
         self.note("start", &[number as u64]);
         self.tally.count("node started again");
+        self.start_serve_helper(number, 0);
         self.settle(number)
     }
 

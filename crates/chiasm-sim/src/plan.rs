@@ -58,6 +58,8 @@ const TROUBLES: &[Fault] = &[
     Fault::ConnectBlackHole,
     Fault::AllowlistReloaded,
     Fault::WorkerDied,
+    Fault::ServeHelperDied,
+    Fault::ReadHelperDied,
 ];
 
 /// Ways in which clients spoil an announcement.

@@ -1,4 +1,5 @@
-//! The data planes of a simulated fleet: what carries granted blocks from one memory into another.
+//! The data planes of a simulated fleet: what carries granted blocks from one memory into another. The
+//! fake nixl plane has a file of its own.
 //!
 //! These are models, since the real ones need sockets and mappings: they begin, move and end reads as
 //! `chiasm-planes` does, and misbehave as planes may. The fences are the real ones: a stream opens by
@@ -15,6 +16,7 @@ use chiasm_core::time::Nanos;
 use crate::content::{digest_of, junk};
 use crate::fault::Fault;
 use crate::memory::blocks_of;
+use crate::nixl::NixlRead;
 use crate::node::region_of;
 use crate::queue::{Event, Life};
 use crate::violation::{Promise, Step, broken};
@@ -32,6 +34,8 @@ pub(crate) struct Read {
     pub(crate) landed: Vec<u64>,
     /// The stream at the producer, once it has let it in.
     pub(crate) stream: Option<StreamId>,
+    /// What there is to know of it over nixl.
+    pub(crate) nixl: Option<NixlRead>,
     /// Told to stop, and not there yet.
     pub(crate) aborted: bool,
     pub(crate) last_at: u64,
@@ -64,7 +68,7 @@ impl World {
         let server = self.directory.get(&order.source).copied().unwrap_or(usize::MAX);
         let producer = Life { node: server, life: self.nodes.get(server).map_or(0, |it| it.life) };
         let (transfer, plane) = (order.transfer, order.plane);
-        self.tally.count(if plane == Plane::Shm { "read over shm" } else { "read over tcp" });
+        self.tally.count(&format!("read over {plane}"));
         self.note("read", &[number as u64, transfer.0, server as u64]);
         // What was there before is nobody's business: S3 would not see it otherwise.
         for block in &blocks {
@@ -72,7 +76,7 @@ impl World {
             self.nodes[number].memory.write(*block, word, "a new read")?;
         }
         let (remote, shm) = (order.shm.clone(), order.plane == Plane::Shm);
-        let last_at = self.now;
+        let (nixl, last_at) = ((plane == Plane::Nixl).then(|| order.clone()), self.now);
         let read = Read {
             order,
             key,
@@ -80,10 +84,14 @@ impl World {
             producer,
             landed: Vec::new(),
             stream: None,
+            nixl: None,
             aborted: false,
             last_at,
         };
         self.nodes[number].reads.insert(transfer, read);
+        if let Some(order) = nixl {
+            return self.start_nixl(number, &order);
+        }
         if shm {
             let here = remote.is_some_and(|remote| {
                 let known = self.nodes.get(server).filter(|producer| {
@@ -120,6 +128,11 @@ impl World {
     /// A read is not wanted any more. Its end is still reported, now or when its plane has let go.
     pub(crate) fn abort_read(&mut self, number: usize, transfer: TransferId) {
         self.note("abort read", &[number as u64, transfer.0]);
+        let read = self.nodes[number].reads.get(&transfer);
+        if read.is_some_and(|read| read.order.plane == Plane::Nixl) {
+            self.abort_nixl(number, transfer);
+            return;
+        }
         let slow = self.fires(Fault::SlowAbort);
         let at = self.life(number);
         let Some(read) = self.nodes[number].reads.get_mut(&transfer) else { return };
@@ -144,7 +157,7 @@ impl World {
         }
     }
 
-    fn end_read(&mut self, number: usize, transfer: TransferId, end: ReadEnd) {
+    pub(crate) fn end_read(&mut self, number: usize, transfer: TransferId, end: ReadEnd) {
         let now = self.time();
         let node = &mut self.nodes[number];
         if node.reads.remove(&transfer).is_none() {
@@ -326,7 +339,12 @@ impl World {
         self.finish_if_whole(number, transfer)
     }
 
-    fn write_landed(&mut self, number: usize, transfer: TransferId, words: &[u64]) -> Step {
+    pub(crate) fn write_landed(
+        &mut self,
+        number: usize,
+        transfer: TransferId,
+        words: &[u64],
+    ) -> Step {
         let now = self.now;
         let node = &mut self.nodes[number];
         let Some(read) = node.reads.get_mut(&transfer) else { return Ok(()) };

@@ -7,6 +7,8 @@ use chiasm_core::consumer::TransferId;
 use chiasm_core::dispatch::Rank;
 use chiasm_core::producer::{PeerId, StreamId};
 
+use crate::nixl::News;
+
 /// One life of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
@@ -70,6 +72,16 @@ pub(crate) enum Event {
     ReadOver { at: Life, transfer: TransferId, why: &'static str },
     /// A reader copies more from another's region.
     Copy { at: Life, transfer: TransferId },
+    /// The helper through which a node serves over nixl is up.
+    AgentUp { at: Life },
+    /// A read helper loads a producer's agent.
+    HelperLoads { at: Life, helper: u64, agent: u64 },
+    /// A read helper moves more of a read.
+    HelperReads { at: Life, helper: u64, transfer: TransferId },
+    /// A read helper is killed, if there is still a reason to.
+    HelperDue { at: Life, helper: u64 },
+    /// A node takes what one of its read helpers has said.
+    HelperNews { at: Life, helper: u64, news: News },
     /// A node that was down starts again.
     Start { node: usize },
     /// A node that was paused goes on.
@@ -96,6 +108,11 @@ impl Event {
             | Self::ReaderDead { at, .. }
             | Self::Land { at, .. }
             | Self::ReadOver { at, .. }
+            | Self::AgentUp { at }
+            | Self::HelperLoads { at, .. }
+            | Self::HelperReads { at, .. }
+            | Self::HelperDue { at, .. }
+            | Self::HelperNews { at, .. }
             | Self::Copy { at, .. } => Some(*at),
             Self::Plan(_)
             | Self::Phase(_)

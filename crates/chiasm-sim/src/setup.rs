@@ -133,6 +133,9 @@ impl Setup {
                 &[Plane::Shm, Plane::Tcp] as &[Plane],
                 &[Plane::Tcp],
                 &[Plane::Tcp, Plane::Shm],
+                &[Plane::Nixl, Plane::Tcp],
+                &[Plane::Shm, Plane::Nixl, Plane::Tcp],
+                &[Plane::Nixl, Plane::Shm, Plane::Tcp],
             ])
             .unwrap_or(&(&[Plane::Tcp] as &[Plane]))
         {
@@ -216,7 +219,12 @@ impl Setup {
     fn draw_rates(&mut self, random: &mut Random) {
         let calm = random.chance(125);
         for fault in Fault::ALL {
-            let (on, rate) = (random.chance(330), random.skewed(1, most(*fault)));
+            let (on, most) = (random.chance(330), most(*fault));
+            let rate = match fault {
+                // What they make worse is seldom by itself.
+                Fault::SlowAbort | Fault::SlowReap => random.between(100, most),
+                _ => random.skewed(1, most),
+            };
             if on && !calm {
                 self.rates.set(*fault, u32::try_from(rate).unwrap_or(0));
             }
@@ -256,7 +264,12 @@ const fn most(fault: Fault) -> u64 {
         | Fault::ConnectionReset
         | Fault::HalfOpen => 30,
         Fault::JustBefore | Fault::JustAt | Fault::JustAfter | Fault::LongStep => 60,
-        Fault::SlowAbort | Fault::ReadStuck | Fault::RegionAway => 900,
+        Fault::SlowAbort
+        | Fault::ReadStuck
+        | Fault::RegionAway
+        | Fault::NixlReadStuck
+        | Fault::NixlReadFailed
+        | Fault::SlowReap => 900,
         _ => 250,
     }
 }

@@ -120,6 +120,9 @@ impl World {
         for (at, phase) in phases(&self.setup) {
             self.push(at, Event::Phase(phase));
         }
+        for number in 0..self.nodes.len() {
+            self.start_serve_helper(number, 0);
+        }
         let mut steps = 0_u64;
         while let Some((at, event)) = self.queue.pop() {
             self.now = self.now.max(at);
@@ -179,6 +182,16 @@ impl World {
             Event::Land { at, transfer, words } => self.land(at.node, transfer, &words),
             Event::ReadOver { at, transfer, why } => self.read_over(at.node, transfer, why),
             Event::Copy { at, transfer } => self.copy(at.node, transfer),
+            Event::AgentUp { at } => self.agent_up(at.node),
+            Event::HelperLoads { at, helper, agent } => {
+                self.helper_loads(at.node, helper, agent);
+                Ok(())
+            }
+            Event::HelperReads { at, helper, transfer } => {
+                self.helper_reads(at.node, helper, transfer)
+            }
+            Event::HelperDue { at, helper } => self.helper_due(at.node, helper),
+            Event::HelperNews { at, helper, news } => self.helper_news(at.node, helper, news),
             Event::Start { node } => self.start(node),
             Event::Resume { node } => self.resume(node),
             Event::Hostile(which) => self.hostile_acts(which),
@@ -196,6 +209,8 @@ impl World {
             Event::Arrive { request } | Event::Abort { request } => {
                 self.requests.get(*request).map(|request| request.consumer)
             }
+            // Processes of their own, which go on.
+            Event::HelperLoads { .. } | Event::HelperReads { .. } => None,
             other => other.life().map(|at| at.node),
         };
         let Some(node) = node.and_then(|number| self.nodes.get_mut(number)) else { return false };

@@ -10,7 +10,7 @@ use chiasm_sim::shrink::shrink;
 use chiasm_sim::tally::Tally;
 
 /// So many, each time the same.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 400;
 
 /// What must have happened in these seeds, beside every fault, and how often at least.
 const TRANSITIONS: &[(&str, u64)] = &[
@@ -19,6 +19,7 @@ const TRANSITIONS: &[(&str, u64)] = &[
     ("bad token", 20),
     ("breaker closed", 20),
     ("breaker opened", 20),
+    ("bytes over nixl", 1000),
     ("bytes over shm", 1000),
     ("bytes over tcp", 1000),
     ("cache evicted", 500),
@@ -56,6 +57,19 @@ const TRANSITIONS: &[(&str, u64)] = &[
     ("nack NACK_INTERNAL", 50),
     ("nack NACK_MISSING", 50),
     ("nack NACK_NOT_READY", 50),
+    ("nixl agent loaded", 100),
+    ("nixl helper ended by metadata", 3),
+    ("nixl metadata refused", 3),
+    ("nixl metadata under suspicion", 3),
+    ("nixl read done", 500),
+    ("nixl read failed", 10),
+    ("nixl read failed and not settled", 10),
+    ("nixl read helper ended", 50),
+    ("nixl read helper killed", 50),
+    ("nixl read helper started", 100),
+    ("nixl serve helper up", 300),
+    ("nixl write after the kill", 10),
+    ("nixl write of a dead helper", 20),
     ("node started again", 50),
     ("read retried", 100),
     ("reader over shm dead", 5),
@@ -71,6 +85,7 @@ const TRANSITIONS: &[(&str, u64)] = &[
     ("stray ack", 20),
     ("stray done", 20),
     ("stream refused", 10),
+    ("transfer failed: bad_agent", 10),
     ("transfer failed: digest", 10),
     ("transfer failed: garbage", 10),
     ("transfer failed: lease", 5),
