@@ -36,12 +36,22 @@ def producer(name: str) -> dict[str, Any]:
     return connector("ec_producer", name, ec_remote=True)
 
 
-def endpoint(chiasm: Chiasm, transfer: dict[str, Any], rank: int = 0) -> str:
-    """Where the instance with this configuration serves, as `chiasm status` shows it."""
+def node(chiasm: Chiasm, transfer: dict[str, Any], rank: int = 0) -> dict[str, Any]:
+    """The instance with this configuration, as `chiasm status` shows it."""
     region = f"chiasm-{transfer['engine_id']}_dp{rank}"
-    nodes = chiasm.run("status", "--json").json["nodes"]
-    (node,) = (node for node in nodes if region in json.dumps(node))
-    return str(node["node"]["endpoint"])
+    nodes: list[dict[str, Any]] = chiasm.run("status", "--json").json["nodes"]
+    (found,) = (node for node in nodes if region in json.dumps(node))
+    return found
+
+
+def endpoint(chiasm: Chiasm, transfer: dict[str, Any], rank: int = 0) -> str:
+    """Where that instance serves."""
+    return str(node(chiasm, transfer, rank)["node"]["endpoint"])
+
+
+def agent(chiasm: Chiasm, transfer: dict[str, Any], rank: int = 0) -> str:
+    """What NIXL knows that instance by."""
+    return str(node(chiasm, transfer, rank)["nixl"]["serve"]["agent"])
 
 
 def port_of(endpoint: str) -> int:
@@ -56,6 +66,9 @@ def test_two_producers_with_defaults_live_on_one_host(
         assert connectors.build(transfer, environment=UNSET) is None
     endpoints = [endpoint(chiasm, transfer) for transfer in (one, other)]
     assert port_of(endpoints[0]) != port_of(endpoints[1])
+    agents = [agent(chiasm, transfer) for transfer in (one, other)]
+    assert agents == [f"{transfer['engine_id']}_dp0" for transfer in (one, other)]
+    assert agents[0] != agents[1]
     for found in endpoints:
         host, _, port = found.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=60):
@@ -70,6 +83,7 @@ def test_a_rank_has_the_port_that_is_its_index_higher(
     for rank in (0, 1):
         assert connectors.build(transfer, environment=listening(base), rank=rank) is None
         assert endpoint(chiasm, transfer, rank) == f"127.0.0.1:{base + rank}"
+        assert agent(chiasm, transfer, rank) == f"{transfer['engine_id']}_dp{rank}"
 
 
 def test_a_port_in_use_is_named(connectors: Connectors) -> None:

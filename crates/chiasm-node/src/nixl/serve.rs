@@ -97,6 +97,11 @@ impl ServeHelper {
         }
     }
 
+    /// What peers know this node's agent by, if it serves over nixl.
+    pub(crate) fn agent_name(&self) -> Option<&str> {
+        self.config.as_ref().map(|config| config.agent_name.as_str())
+    }
+
     /// Starts the helper if it should run and does not.
     fn start(&mut self, now: Nanos, shared: &Shared, poller: &Poller) {
         let Some(config) = &self.config else { return };

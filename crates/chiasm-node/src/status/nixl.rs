@@ -16,6 +16,8 @@ pub(super) struct Nixl {
 struct Serve {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<u32>,
     deaths: u64,
 }
@@ -34,6 +36,7 @@ impl Nixl {
         Self {
             serve: Serve {
                 state: serve.state().word(),
+                agent: serve.agent_name().map(str::to_owned),
                 process: serve.process(),
                 deaths: serve.deaths(),
             },
