@@ -40,7 +40,7 @@ pub(crate) struct ServeAgent {
 }
 
 /// What a helper tells its node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum News {
     Loaded {
         agent: u64,
@@ -565,7 +565,7 @@ impl ReadHelper {
 
 /// How long a helper rests after so many deaths, as at the node.
 fn rest_after(deaths: u32) -> u64 {
-    (200 * MILLISECOND << deaths.saturating_sub(1).min(16)).min(30 * SECOND)
+    ((200 * MILLISECOND) << deaths.saturating_sub(1).min(16)).min(30 * SECOND)
 }
 
 /// An agent's metadata, with a sum over all of it: one wrong byte must not make it another agent's.

@@ -222,7 +222,7 @@ impl Setup {
             let (on, most) = (random.chance(330), most(*fault));
             let rate = match fault {
                 // What they make worse is seldom by itself.
-                Fault::SlowAbort | Fault::SlowReap => random.between(100, most),
+                Fault::SlowAbort | Fault::SlowReap | Fault::BadAgent => random.between(100, most),
                 _ => random.skewed(1, most),
             };
             if on && !calm {
@@ -231,7 +231,7 @@ impl Setup {
         }
         if !self.digests {
             // Without digests nothing can tell these from what was meant: the network and approved
-            // producers are trusted (blueprint section 6).
+            // producers are trusted.
             for fault in [Fault::MessageCorrupted, Fault::DataCorrupted] {
                 self.rates.set(fault, 0);
             }
@@ -269,7 +269,8 @@ const fn most(fault: Fault) -> u64 {
         | Fault::RegionAway
         | Fault::NixlReadStuck
         | Fault::NixlReadFailed
-        | Fault::SlowReap => 900,
+        | Fault::SlowReap
+        | Fault::BadAgent => 900,
         _ => 250,
     }
 }
