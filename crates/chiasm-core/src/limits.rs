@@ -12,7 +12,7 @@ pub const MAX_MM_HASH_BYTES: usize = 1024;
 pub const MAX_SESSION_ID_BYTES: usize = 256;
 
 /// Most extents of one entry. More would make acks grow and reads scatter; the cache evicts further
-/// rather than exceed it (blueprint section 5).
+/// rather than exceed it.
 pub const MAX_EXTENTS: usize = 64;
 
 /// Deepest nesting that the wire decoder skips inside unknown fields (upstream's recursion error

@@ -52,7 +52,7 @@ impl EventLoop {
 
     /// Runs until the node is stopped. If it cannot go on, because of the system or of a broken
     /// invariant of ours, this node neither serves nor reads any more, and everything that waits is
-    /// told so; the engine and its local cache go on (blueprint section 10).
+    /// told so; the engine and its local cache go on.
     pub(crate) fn run(self) {
         let shared = Arc::clone(&self.shared);
         let run = std::panic::AssertUnwindSafe(|| self.turn());

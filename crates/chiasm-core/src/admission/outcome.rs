@@ -36,7 +36,7 @@ pub enum Outcome {
     Unavailable,
 }
 
-/// Blueprint section 6: trouble, outcome with local input, outcome without. In the order of
+/// Trouble, outcome with local input, outcome without. In the order of
 /// [`Trouble`].
 pub const OUTCOMES: [(Trouble, Outcome, Outcome); 7] = [
     (Trouble::Terminal, Outcome::Fallback, Outcome::Unavailable),

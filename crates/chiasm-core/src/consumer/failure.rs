@@ -3,7 +3,7 @@
 use crate::plane::Plane;
 use crate::wire::AckStatus;
 
-/// Blueprint section 6, the table's right column: what may still be tried for one (request, source).
+/// What may still be tried for one (request, source).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureClass {
     /// Asking this source again cannot help.

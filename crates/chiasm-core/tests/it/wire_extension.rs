@@ -213,7 +213,7 @@ fn full_ack(extents: usize) -> XferAck<'static> {
     }
 }
 
-/// Blueprint section 12: an ack to a Chiasm peer stays under 450 bytes; upstream's has 14 MB for a
+/// An ack to a Chiasm peer stays under 450 bytes; upstream's has 14 MB for a
 /// region of 10^6 blocks. Each further extent costs at most ten bytes.
 #[test]
 fn an_ack_to_a_chiasm_peer_is_small() {

@@ -319,7 +319,7 @@ fn an_agent_that_was_never_described_or_lies_about_its_region_is_not_read() {
     }
 }
 
-/// The next plane, if there is one (blueprint section 6).
+/// The next plane, if there is one.
 #[test]
 fn after_a_failed_read_over_nixl_the_other_planes_come_first() {
     let mut world = over_nixl(16);

@@ -159,7 +159,7 @@ fn ack_bytes(extents: u32) -> usize {
     reply.bytes.len()
 }
 
-/// Blueprint section 12: under 450 bytes to a Chiasm peer. Upstream's is 14 MB for this region.
+/// Under 450 bytes to a Chiasm peer. Upstream's is 14 MB for this region.
 #[test]
 fn an_ack_of_one_extent_is_small_and_one_of_the_most_extents_is_bounded() {
     assert_eq!(ack_bytes(1), 316);
