@@ -58,8 +58,8 @@ def test_their_engine_reads_again_from_a_producer_that_comes_back(
     engine.ask("embed", hash="a", rows=3, params=producer.params)
     producer.stop()
     again = produce(chiasm, store, f"--listen={producer.endpoint}", identity=engine.identity)
-    # Where their engine has not noticed yet that the agent it knows is gone, its first read fails, and
-    # with it a request without local input. It must not stay so.
+    # Where their engine has not noticed yet that the agent it knows is gone, its first read fails,
+    # and with it a request without local input. It must not stay so.
     for _ in range(3):
         found = engine.ask("embed", hash="b", rows=4, params=again.params)
         if found != "aborted":
