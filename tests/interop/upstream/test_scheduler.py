@@ -50,23 +50,6 @@ def test_their_engine_does_without_what_is_gone(
     assert not engine.ask("held"), "nothing of it is left in their cache"
 
 
-def test_their_engine_reads_again_from_a_producer_that_comes_back(
-    chiasm: Chiasm, store: Path, upstream_engine: Start
-) -> None:
-    engine: Engine = upstream_engine("ec_consumer")
-    producer = produce(chiasm, write(store, a=3, b=4), identity=engine.identity)
-    engine.ask("embed", hash="a", rows=3, params=producer.params)
-    producer.stop()
-    again = produce(chiasm, store, f"--listen={producer.endpoint}", identity=engine.identity)
-    # Where their engine has not noticed yet that the agent it knows is gone, its first read fails,
-    # and with it a request without local input. It must not stay so.
-    for _ in range(3):
-        found = engine.ask("embed", hash="b", rows=4, params=again.params)
-        if found != "aborted":
-            break
-    assert found == digest(stored(store, "b"))
-
-
 def test_chiasm_fetches_what_their_engine_announces(
     chiasm: Chiasm, tmp_path: Path, upstream_engine: Start
 ) -> None:
