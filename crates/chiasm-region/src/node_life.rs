@@ -11,9 +11,7 @@ use crate::claim;
 use crate::error::RegionError;
 use crate::file;
 use crate::header_area::BOARD_AT;
-use crate::mapping::Access;
-use crate::options::{absolute, is_region_name};
-use crate::peer::excerpt;
+use crate::peer;
 
 /// The region of another node, open, to see by its lock when that node ends.
 #[derive(Debug)]
@@ -25,16 +23,7 @@ impl NodeLife {
     /// Watch the node that lives as `epoch` and has the region `name` in `dir`, which must be this
     /// user's. Fails if no node holds it now: then nothing would be proven by a lock that is free.
     pub fn watch(dir: &Path, name: &str, epoch: u64) -> Result<Self, RegionError> {
-        if !is_region_name(name) {
-            return Err(RegionError::InvalidName { name: excerpt(name) });
-        }
-        let path = absolute(&dir.join(name))?;
-        let opened = file::open_ours(&path, Access::ReadOnly)
-            .map_err(|error| RegionError::io("open", &path, error))?;
-        let file = match opened {
-            Ok(file) => file,
-            Err(cause) => return Err(RegionError::Foreign { path, cause }),
-        };
+        let (path, file) = peer::open(dir, name)?;
         if file::read_header(file.as_fd(), &path)?.epoch != epoch {
             return Err(RegionError::OtherLife { path });
         }

@@ -4,7 +4,7 @@
 //! never write, never follow a link, and never keep a lock: the region's owner must be able to end and
 //! start again while somebody still has the old pages mapped.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -49,16 +49,7 @@ impl PeerRegion {
         epoch: u64,
         block_size_bytes: u64,
     ) -> Result<Self, RegionError> {
-        if !is_region_name(name) {
-            return Err(RegionError::InvalidName { name: excerpt(name) });
-        }
-        let path = absolute(&dir.join(name))?;
-        let opened = file::open_ours(&path, Access::ReadOnly)
-            .map_err(|error| RegionError::io("open", &path, error))?;
-        let file = match opened {
-            Ok(file) => file,
-            Err(cause) => return Err(RegionError::Foreign { path, cause }),
-        };
+        let (path, file) = open(dir, name)?;
         // To be had exactly if nobody lives; it goes with the descriptor. If it is not, no lock of ours
         // is left behind, and the mapping keeps none.
         if file::lock(&file, FlockOperation::NonBlockingLockExclusive, &path)?
@@ -142,8 +133,23 @@ impl PeerRegion {
     }
 }
 
+/// Open what a peer says is its region, to be read: a name and no path, a file of this user's.
+pub(crate) fn open(dir: &Path, name: &str) -> Result<(PathBuf, OwnedFd), RegionError> {
+    if !is_region_name(name) {
+        return Err(RegionError::InvalidName { name: excerpt(name) });
+    }
+    let path = absolute(&dir.join(name))?;
+    let opened = file::open_ours(&path, Access::ReadOnly)
+        .map_err(|error| RegionError::io("open", &path, error))?;
+    let file = match opened {
+        Ok(file) => file,
+        Err(cause) => return Err(RegionError::Foreign { path, cause }),
+    };
+    Ok((path, file))
+}
+
 /// The name came from a peer and ends up in a log line.
-pub(crate) fn excerpt(name: &str) -> String {
+fn excerpt(name: &str) -> String {
     let printable = |char: char| if matches!(char, ' '..='~') { char } else { '?' };
     name.chars().take(MAX_EXCERPT_CHARS).map(printable).collect()
 }
