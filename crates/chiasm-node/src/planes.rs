@@ -39,7 +39,7 @@ pub fn report(dir: &Path) -> Vec<PlaneReport> {
         .collect()
 }
 
-const NO_NIXL: &str = "not in this version";
+const NO_NIXL: &str = "no program is set for its helper processes";
 
 fn shm(dir: &Path) -> PlaneReport {
     let user = rustix::process::geteuid().as_raw();
