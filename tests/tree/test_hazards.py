@@ -9,7 +9,7 @@ from tests.tree.pages import ROOT, is_a_test, named_in, path_of
 PAGE = ROOT / "docs" / "hazards.md"
 
 # How many hazards each letter has. One may be answered anew, never dropped.
-LETTERS = {"A": 10, "B": 10, "C": 18, "D": 9, "E": 6}
+LETTERS = {"A": 10, "B": 10, "C": 19, "D": 9, "E": 6}
 
 # What an approved peer can always do.
 CONTAINED = {"A6", "A7", "A10", "D7"}

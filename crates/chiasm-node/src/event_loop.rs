@@ -92,7 +92,7 @@ impl EventLoop {
                     wake.drain();
                 }
             }
-            Source::Listener => self.inbound.accept(now, &self.poller),
+            Source::Listener => self.inbound.accept(now, &self.shared, &self.poller),
             Source::Inbound => self.inbound.ready(now, id, &self.shared, &self.poller),
             Source::Control => self.outbound.control_ready(now, id, &self.shared, &self.poller),
             Source::Stream => self.outbound.stream_ready(now, id, &self.shared, &self.poller),

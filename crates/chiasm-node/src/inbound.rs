@@ -103,12 +103,12 @@ impl Inbound {
     }
 
     /// The listening socket is readable.
-    pub(crate) fn accept(&mut self, now: Nanos, poller: &Poller) {
+    pub(crate) fn accept(&mut self, now: Nanos, shared: &Shared, poller: &Poller) {
         for _ in 0..ACCEPTS_PER_WAKE {
             let Some(listener) = &self.listener else { return };
             match socket::accept(listener) {
                 Ok(Some(socket)) => {
-                    if let Err(reason) = self.take_in(now, socket, poller) {
+                    if let Err(reason) = self.take_in(now, socket, shared, poller) {
                         self.refused += 1;
                         if let Some(left_out) = self.refusals.pass(now) {
                             tracing::warn!(%reason, left_out, "connection refused");
@@ -116,13 +116,13 @@ impl Inbound {
                     }
                 }
                 Ok(None) => return,
-                // Out of descriptors: who has said nothing yet makes room for who may have something to
-                // say. Each turn closes one connection and accepts one.
+                // Out of descriptors: who says nothing makes room for who may have something to say.
+                // Each turn closes one connection and accepts one.
                 Err(error)
                     if matches!(
                         Errno::from_io_error(&error),
                         Some(Errno::MFILE | Errno::NFILE)
-                    ) && self.drop_unfinished(None, &no_descriptors()) => {}
+                    ) && self.make_room(now, None, &no_descriptors(), shared) => {}
                 Err(error) => {
                     // Out of descriptors: the waiting connection keeps the listener readable, so
                     // look away for a while instead of spinning.
@@ -141,14 +141,19 @@ impl Inbound {
         }
     }
 
-    fn take_in(&mut self, now: Nanos, socket: OwnedFd, poller: &Poller) -> Result<(), CloseReason> {
+    fn take_in(
+        &mut self,
+        now: Nanos,
+        socket: OwnedFd,
+        shared: &Shared,
+        poller: &Poller,
+    ) -> Result<(), CloseReason> {
         let peer = peer_of(&socket).ok_or(CloseReason::PeerClosed)?;
         let limit = self.limits.max_connections_per_address;
         if !self.addresses.take(peer.ip(), limit) {
             let why = format!("{peer} has {limit} connections (max_connections_per_address)");
             let full = CloseReason::Refused { why };
-            // Who has finished its handshake keeps its place; the oldest that has not makes room.
-            if !self.drop_unfinished(Some(peer.ip()), &full)
+            if !self.make_room(now, Some(peer.ip()), &full, shared)
                 || !self.addresses.take(peer.ip(), limit)
             {
                 return Err(full);
@@ -176,24 +181,22 @@ impl Inbound {
         }
     }
 
-    /// Closes the oldest connection, of this address if one is given, that has not finished its
-    /// handshake, if there is one. It has asked for nothing yet, so the core has nothing to be told.
-    fn drop_unfinished(&mut self, address: Option<IpAddr>, reason: &CloseReason) -> bool {
-        let unfinished = |id: u64| {
-            let connection = self.router.connection(ConnectionId::from_u64(id));
-            connection.is_some_and(|connection| !connection.is_ready())
-        };
-        let oldest = self
-            .controls
-            .iter()
-            .find(|(id, control)| {
-                address.is_none_or(|address| control.peer.ip() == address) && unfinished(**id)
-            })
-            .map(|(id, control)| (*id, control.peer.ip()));
-        let Some((id, address)) = oldest else { return false };
-        self.controls.remove(&id);
-        self.addresses.give_back(address);
-        self.router.close(ConnectionId::from_u64(id), reason.clone());
+    /// Closes a connection, of this address if one is given, that uses its place for nothing: the
+    /// oldest that has not finished its handshake, or else the one that is idle for longest.
+    fn make_room(
+        &mut self,
+        now: Nanos,
+        address: Option<IpAddr>,
+        reason: &CloseReason,
+        shared: &Shared,
+    ) -> bool {
+        let spare = self.router.spare(now, |id| {
+            let control = self.controls.get(&id.as_u64());
+            control.is_some_and(|control| address.is_none_or(|ip| control.peer.ip() == ip))
+        });
+        let Some(id) = spare else { return false };
+        self.closed(now, id, reason, shared);
+        self.router.close(id, reason.clone());
         true
     }
 

@@ -60,7 +60,7 @@ struct Deadlines {
     ping: Nanos,
     /// Something must have been received since the last PING.
     silence: Nanos,
-    /// A message must have passed.
+    /// A message must have passed: only where no PING shows that the peer lives.
     idle: Nanos,
 }
 
@@ -91,6 +91,8 @@ pub struct Connection {
     peer_minor: u8,
     /// How many queued bytes must be written until our last PING is: 0 once it is on its way.
     ping_behind: usize,
+    /// From when on it is idle, unless a message passes before.
+    idle_at: Nanos,
 }
 
 impl Connection {
@@ -111,6 +113,7 @@ impl Connection {
             },
             peer_minor: 0,
             ping_behind: 0,
+            idle_at: Nanos::NEVER,
             limits: limits.clone(),
         }
     }
@@ -196,7 +199,7 @@ impl Connection {
         if let Some((rows, length)) = rows {
             self.outbound.push_rows(rows, usize::try_from(length).unwrap_or(usize::MAX));
         }
-        self.deadlines.idle = now.after(self.limits.idle_timeout);
+        self.used(now);
         Ok(())
     }
 
@@ -249,6 +252,13 @@ impl Connection {
         self.phase == Phase::Ready
     }
 
+    /// From when on it is idle and gives up its place if that is needed, as long as no message passes;
+    /// [`Nanos::NEVER`] where its handshake is not finished.
+    #[must_use]
+    pub fn idle_at(&self) -> Nanos {
+        if self.is_ready() { self.idle_at } else { Nanos::NEVER }
+    }
+
     /// Bytes queued and not yet written.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
@@ -299,7 +309,7 @@ impl Connection {
             }
             Some(Item::Command(body)) => self.command(now, &body)?,
             Some(Item::Payload(payload)) => {
-                self.deadlines.idle = now.after(self.limits.idle_timeout);
+                self.used(now);
                 self.events.push_back(Event::Message(payload));
             }
         }
@@ -336,13 +346,22 @@ impl Connection {
             .ok_or_else(refused)?;
         self.phase = Phase::Ready;
         self.inbound.allow_messages();
-        self.deadlines = Deadlines { idle: now.after(self.limits.idle_timeout), ..Deadlines::NONE };
+        self.deadlines = Deadlines::NONE;
         // A 3.0 peer does not know PING; for it only the idle limit is left.
         if self.peer_minor > 0 {
             self.deadlines.ping = now.after(self.limits.heartbeat_interval);
         }
+        self.used(now);
         self.events.push_back(Event::Ready(Peer { identity: identity.to_vec(), socket_type }));
         Ok(())
+    }
+
+    /// A message has passed.
+    fn used(&mut self, now: Nanos) {
+        self.idle_at = now.after(self.limits.idle_timeout);
+        if self.deadlines.ping == Nanos::NEVER {
+            self.deadlines.idle = self.idle_at;
+        }
     }
 
     /// Queues a PING and starts to count the peer's silence.

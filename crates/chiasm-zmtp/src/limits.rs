@@ -44,9 +44,13 @@ pub struct Limits {
     /// Upstream's own heartbeats are never in force, so this is how its consumers notice that *we*
     /// froze. Not shorter: libzmq counts whole messages, and a 14 MB ack may take its time.
     pub heartbeat_ttl: Duration,
-    /// How long a connection may live without a message in either direction; commands do not
+    /// After how long without a message in either direction a connection is idle; commands do not
     /// count. Router: 10 min. Dealer: `Duration::MAX`, never (a [`Link`](crate::Link) has an idle
     /// limit of its own).
+    ///
+    /// An idle connection whose peer answers PINGs gives up its place to a new one where there is no
+    /// other, and stays otherwise: libzmq would connect again at once, and an upstream consumer that
+    /// loses a connection may lose a request over it (hazard C19). One without PINGs is closed.
     pub idle_timeout: Duration,
 }
 
@@ -78,7 +82,8 @@ pub struct RouterLimits {
     /// Bounds of each connection.
     pub connection: Limits,
     /// Most open connections: 1024. One more takes the place of the oldest that has not finished
-    /// its handshake; where there is none it is refused.
+    /// its handshake, or else of the one that has been idle for longest; where there is neither it is
+    /// refused.
     pub max_connections: usize,
     /// Most bytes queued and not yet written over all connections: 64 MiB. Past it the
     /// connection that has most queued is closed: the peer that does not read pays, not the others.

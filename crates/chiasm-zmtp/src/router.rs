@@ -1,7 +1,8 @@
 //! The bound side over many connections: caps, ids, one timer index. Still without IO.
 //!
 //! Never lets one connection cost another: a bad peer is closed alone, a full house makes room by
-//! dropping who has not finished a handshake, and full output queues cost who reads least.
+//! dropping who has not finished a handshake or has been idle for longest, and full output queues cost
+//! who reads least.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -84,19 +85,15 @@ impl Router {
 
     /// Takes in a connection that was accepted at `now`.
     ///
-    /// With `max_connections` open, the oldest one without a finished handshake makes room; where
-    /// there is none the answer is [`CloseReason::ConnectionCap`] and the owner closes the new
-    /// socket.
+    /// With `max_connections` open, the oldest one without a finished handshake makes room, or else the
+    /// one that has been idle for longest; where there is neither the answer is
+    /// [`CloseReason::ConnectionCap`] and the owner closes the new socket.
     pub fn accept(&mut self, now: Nanos) -> Result<ConnectionId, CloseReason> {
         let limit = self.limits.max_connections;
         if self.open >= limit {
             let full = CloseReason::ConnectionCap { limit };
-            let mut unfinished = self
-                .entries
-                .iter()
-                .filter(|(_, entry)| !entry.connection.is_ready() && !entry.connection.is_closed());
-            let oldest = unfinished.next().map(|(id, _)| *id).ok_or_else(|| full.clone())?;
-            self.close(oldest, full);
+            let spare = self.spare(now, |_| true).ok_or_else(|| full.clone())?;
+            self.close(spare, full);
         }
         let id = ConnectionId(self.next_id);
         self.next_id = self.next_id.saturating_add(1);
@@ -112,6 +109,26 @@ impl Router {
         self.open = self.open.saturating_add(1);
         self.with(id, |_| ());
         Ok(id)
+    }
+
+    /// Which of these connections a new one may take the place of: the oldest without a finished
+    /// handshake, or else the one that has been idle for longest (`idle_timeout`).
+    #[must_use]
+    pub fn spare(&self, now: Nanos, among: impl Fn(ConnectionId) -> bool) -> Option<ConnectionId> {
+        let mut idle: Option<(Nanos, ConnectionId)> = None;
+        for (id, Entry { connection, .. }) in &self.entries {
+            if connection.is_closed() || !among(*id) {
+                continue;
+            }
+            if !connection.is_ready() {
+                return Some(*id);
+            }
+            let since = connection.idle_at();
+            if since <= now && idle.is_none_or(|(longest, _)| since < longest) {
+                idle = Some((since, *id));
+            }
+        }
+        idle.map(|(_, id)| id)
     }
 
     /// The connection of this id, to look at: its output, its state.

@@ -88,6 +88,8 @@ class Upstream:
         assert ready, "the upstream instance has not ended"
 
     def close(self) -> None:
+        if self.lines.closed:
+            return
         self.lines.close()
         self.connection.close()
         with contextlib.suppress(ProcessLookupError):
@@ -149,9 +151,9 @@ class Consumer(Upstream):
 class Engine(Upstream):
     """Upstream's whole scheduler side, in this role."""
 
-    def __init__(self, nursery: Nursery, role: str, blocks: int = 64) -> None:
+    def __init__(self, nursery: Nursery, role: str, blocks: int = 64, port: int = 0) -> None:
         agent = f"upstream-engine-{next(_numbers)}"
-        super().__init__(nursery, role, agent=agent, blocks=blocks, block=BLOCK)
+        super().__init__(nursery, role, agent=agent, blocks=blocks, block=BLOCK, port=port)
         self.endpoint = f"127.0.0.1:{self.about['port']}"
         self.identity = [f"--compat-hash={self.about['compat']}", *IDENTITY[1:]]
 

@@ -5,6 +5,7 @@ here copies bytes by hand and reports what it has copied. Only the model is aske
 fields that are placeholders are told.
 """
 
+import errno
 import hashlib
 import os
 import random
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import zmq
 from vllm.config import ECTransferConfig
 from vllm.distributed.ec_transfer.ec_connector.cpu.common import ECCPUWorkerMetadata
 from vllm.distributed.ec_transfer.ec_connector.cpu.scheduler import ECCPUScheduler
@@ -75,10 +77,10 @@ def free_port() -> int:
 class Scheduler:
     """A scheduler of upstream's in one of its roles, and its engine's steps."""
 
-    def __init__(self, role: str, agent: str, blocks: int, block: int) -> None:
+    def __init__(self, role: str, agent: str, blocks: int, block: int, port: int = 0) -> None:
         PlaceholderMetadataResolver.fields_for = lambda self, modality: {"image_grid_thw"}
         os.environ["VLLM_EC_SIDE_CHANNEL_HOST"] = "127.0.0.1"
-        os.environ["VLLM_EC_SIDE_CHANNEL_PORT"] = str(free_port())
+        os.environ["VLLM_EC_SIDE_CHANNEL_PORT"] = str(port or free_port())
         width = block // 2
         transfer = ECTransferConfig(
             ec_connector="ECCPUConnector",
@@ -151,6 +153,45 @@ class Scheduler:
         data = b"".join(self.bytes[index].tobytes() for index in blocks)
         self.worked(completed_loads=[transfer])
         return hashlib.sha256(data[: shape[0] * shape[1] * 2]).hexdigest()
+
+    def asks(self, hash: str, rows: int, params: Any) -> bool:
+        """Whether a step of a request that waits for this asks a producer for it."""
+        asked = request(hash, rows, False, params)
+        return not self.scheduler.ensure_cache_available(asked, 0) and (
+            hash in self.scheduler._in_flight
+        )
+
+    def notice(self, port: int) -> None:
+        """Steps, with a request that waits for nothing, until it has noticed a producer's end."""
+        bystander = request("bystander", 1, True, None)
+        while ("127.0.0.1", port) in self.scheduler._sessions:
+            assert self.scheduler.ensure_cache_available(bystander, 0)
+            self.step()
+            time.sleep(STEP_SECONDS)
+        self.settle(port)
+
+    def settle(self, port: int) -> None:
+        """Waits until libzmq has let go of what watched the connection to this port."""
+        self.occupy(port)
+        self.vacate()
+
+    def occupy(self, port: int) -> None:
+        """Has the name of what watches a connection to this port, as an old one may still."""
+        self.occupied = f"inproc://ec-peer-mon-127.0.0.1-{port}"
+        self.occupant = self.scheduler._transport._ctx.socket(zmq.PAIR)
+        while True:
+            try:
+                self.occupant.bind(self.occupied)
+                return
+            except zmq.ZMQError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            time.sleep(STEP_SECONDS)
+
+    def vacate(self) -> None:
+        # Unlike a close, this is done when it returns.
+        self.occupant.unbind(self.occupied)
+        self.occupant.close(linger=0)
 
     def held(self) -> bool:
         """Whether an entry is pinned or not ready."""

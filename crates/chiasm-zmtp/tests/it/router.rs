@@ -8,7 +8,7 @@ use chiasm_zmtp::{
     CloseReason, Connection, ConnectionId, Event, Limits, Router, RouterLimits, SendError,
 };
 
-use crate::wire::{at_ms, message, opening, ping};
+use crate::wire::{at_ms, just_before, message, opening, ping};
 
 const NOW: Nanos = Nanos::ZERO;
 
@@ -110,6 +110,28 @@ fn a_full_house_of_peers_in_use_refuses_the_next() {
     assert_eq!(router.open(), 1024);
     router.close(all[500], CloseReason::PeerClosed);
     assert!(router.accept(NOW).is_ok(), "a closed one counts no longer");
+}
+
+#[test]
+fn in_a_full_house_the_one_that_has_been_idle_for_longest_makes_room() {
+    let mut router = Router::new(RouterLimits::default());
+    let all: Vec<_> = (0..1024).map(|_| ready(&mut router, NOW)).collect();
+    // All but the third have been of use since, in one direction or the other.
+    for (id, turn) in all.iter().zip(0..) {
+        match turn {
+            2 => router.receive(at_ms(1000), *id, &ping(0, b"")),
+            turn if turn % 2 == 0 => router.receive(at_ms(1000), *id, &message(b"in")),
+            _ => router.send(at_ms(1000), *id, b"out".to_vec()).expect("fits"),
+        }
+    }
+    drain(&mut router);
+    let full = CloseReason::ConnectionCap { limit: 1024 };
+    assert_eq!(router.accept(just_before(at_ms(600_000))), Err(full.clone()), "none is idle");
+    let newcomer = router.accept(at_ms(602_000)).expect("the third one makes room");
+    assert_eq!(drain(&mut router), [(all[2], Event::Closed(full.clone()))]);
+    // The newcomer has not finished its handshake, and so is next.
+    router.accept(at_ms(602_000)).expect("the newcomer makes room");
+    assert_eq!(drain(&mut router), [(newcomer, Event::Closed(full))]);
 }
 
 #[test]
