@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from bench.targets import targets
+
 
 def number(value: float) -> str:
     """Three digits, as many as a figure of a benchmark is worth."""
@@ -23,28 +25,35 @@ def cell(row: dict[str, Any] | None) -> str:
     return text
 
 
+def key(case: dict[str, Any]) -> str:
+    """The same for the same case."""
+    return json.dumps(case, sort_keys=True)
+
+
+def times(row: dict[str, Any] | None, other: dict[str, Any] | None) -> str:
+    """One as a multiple of the other, where there are both."""
+    if row is None or other is None or other["median"] <= 0:
+        return ""
+    return number(row["median"] / other["median"])
+
+
 def metric_table(rows: list[dict[str, Any]]) -> list[str]:
-    """The table of one metric."""
+    """The table of one metric: a line per case, a column for each who has it, and each of ours as
+    a multiple of upstream's."""
     whats = list(dict.fromkeys(row["what"] for row in rows))
     names = list(dict.fromkeys(name for row in rows for name in row["case"]))
-    cases = list(dict.fromkeys(json.dumps(row["case"], sort_keys=True) for row in rows))
-    compared = "upstream" in whats and any(what.startswith("chiasm") for what in whats)
-    heads = [*names, *whats, *(["chiasm / upstream"] if compared else [])]
+    cases = {key(row["case"]): row["case"] for row in rows}
+    found = {(key(row["case"]), row["what"]): row for row in rows}
+    ours = [what for what in whats if what.startswith("chiasm")] if "upstream" in whats else []
+    ours = [what for what in ours if any((case, what) in found for case in cases)]
+    heads = [*names, *whats, *(f"{what} / upstream" for what in ours)]
     table = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    for case in cases:
-        values = json.loads(case)
-        of_case = {
-            row["what"]: row for row in rows if json.dumps(row["case"], sort_keys=True) == case
-        }
+    for case, values in cases.items():
         cells = [str(values.get(name, "")) for name in names]
-        cells += [cell(of_case.get(what)) for what in whats]
-        if compared:
-            ours = [row for what, row in of_case.items() if what.startswith("chiasm")]
-            theirs = of_case.get("upstream")
-            ratio = ""
-            if ours and theirs and theirs["median"]:
-                ratio = number(ours[0]["median"] / theirs["median"])
-            cells.append(ratio)
+        cells += [cell(found.get((case, what))) for what in whats]
+        theirs = found.get((case, "upstream"))
+        for what in ours:
+            cells.append(times(found.get((case, what)), theirs))
         table.append("| " + " | ".join(cells) + " |")
     return table
 
@@ -58,13 +67,28 @@ def markdown(machine: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         f" vLLM {machine['vllm'] or 'not measured'}, {machine['cpu']}, {machine['cores']} cores,"
         f" {machine['memory_gib']} GiB, Linux {machine['kernel']}, load"
         f" {machine['load_before'][0]:.1f} before and {machine['load_after'][0]:.1f} after"
-        f"{', quick' if machine['quick'] else ''}.",
+        f"{'' if machine['effort'] == 'full' else ', ' + machine['effort']},"
+        f" {machine['seconds']} s in all.",
         "Medians of the rounds, in brackets the lowest and the highest.",
+        "",
+        "## Targets",
+        "",
+        *target_table(rows),
     ]
     for family in dict.fromkeys(row["family"] for row in rows):
         of_family = [row for row in rows if row["family"] == family]
-        page += ["", f"## {family}"]
+        page += ["", f"## {family}", "", f"![{family}]({family}.svg)"]
         for metric in dict.fromkeys(row["metric"] for row in of_family):
             of_metric = [row for row in of_family if row["metric"] == metric]
             page += ["", f"### {metric}", "", *metric_table(of_metric)]
     return "\n".join(page) + "\n"
+
+
+def target_table(rows: list[dict[str, Any]]) -> list[str]:
+    """What was to be reached, what was, and what upstream does."""
+    table = ["| | target | Chiasm | | upstream |", "|---|---|---|---|---|"]
+    for target in targets(rows):
+        value = "not measured" if target.value is None else number(target.value)
+        theirs = "" if target.upstream is None else number(target.upstream)
+        table.append(f"| {target.what} | {target.bound} | {value} | {target.word} | {theirs} |")
+    return table

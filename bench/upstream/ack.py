@@ -1,6 +1,5 @@
 """Upstream's ProducerSession: from the bytes of a request to the bytes of its ack."""
 
-import argparse
 import time
 import uuid
 from typing import Any
@@ -14,6 +13,7 @@ from vllm.distributed.ec_transfer.ec_connector.cpu.utils import (
     serialize_mem_descriptor,
 )
 
+from bench.rows import Effort, parser
 from bench.upstream.common import BLOCK_BYTES, COMPAT, row
 
 REGIONS = (10_000, 100_000, 1_000_000)
@@ -52,18 +52,16 @@ class Described:
         return {}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+def main(arguments: list[str]) -> None:
+    effort = Effort(parser(__doc__).parse_args(arguments).effort)
     encoder = msgspec.msgpack.Encoder()
-    for blocks in REGIONS:
+    for blocks in REGIONS[: effort.choose(3, 3, 1)]:
         cache = EmbeddingCache(blocks)
         cache.alloc(HASH, ENTRY_BLOCKS)
         cache.mark_ready(HASH)
         sink = Sink()
         session = ProducerSession(sink, Described(blocks), cache, COMPAT)
-        count = 200 // (10 if quick else 1)
+        count = effort.choose(100, 20, 2)
         requests = []
         for _ in range(count):
             name = str(uuid.uuid4())
@@ -76,6 +74,3 @@ def main() -> None:
         case = {"region_blocks": blocks, "entry_blocks": ENTRY_BLOCKS}
         row("ack", case, "ack_bytes", sink.sent / count)
         row("ack", case, "request_to_ack_us", us)
-
-
-main()

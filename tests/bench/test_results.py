@@ -5,6 +5,7 @@ from typing import Any
 
 from bench.picture import picture
 from bench.tables import markdown, number
+from bench.targets import PARTS, Run, targets
 
 
 def row(what: str, median: float, *, size: int = 1, rounds: int = 1) -> dict[str, Any]:
@@ -32,14 +33,15 @@ MACHINE = {
     "kernel": "6.18",
     "load_before": (0.0, 0.0, 0.0),
     "load_after": (1.0, 0.5, 0.1),
-    "quick": False,
+    "effort": "full",
+    "seconds": 1500,
 }
 
 
 def test_those_of_one_case_stand_in_one_line_with_their_ratio() -> None:
     rows = [row("memcpy", 20), row("chiasm shm", 8, rounds=3), row("upstream", 0.4)]
     table = markdown(MACHINE, [*rows, row("chiasm shm", 9, size=2)]).splitlines()
-    head = "| size_bytes | outstanding | memcpy | chiasm shm | upstream | chiasm / upstream |"
+    head = "| size_bytes | outstanding | memcpy | chiasm shm | upstream | chiasm shm / upstream |"
     at = table.index(head)
     assert table[at + 2 : at + 4] == [
         "| 1 | 16 | 20 | 8 (4 - 16) | 0.4 | 20 |",
@@ -67,3 +69,42 @@ def test_a_picture_has_a_bar_for_each_figure_longer_for_more() -> None:
     assert lengths[1] > lengths[0] > lengths[2] >= 1
     words = [text.text for text in drawn.findall(f"{space}text")]
     assert "a < b" in words
+
+
+def contact(what: str, metric: str, blocks: int, median: float) -> dict[str, Any]:
+    case = {"region_blocks": blocks}
+    return {"family": "contact", "what": what, "case": case, "metric": metric, "median": median}
+
+
+def test_a_target_is_met_missed_or_not_measured() -> None:
+    rows = [
+        contact("chiasm nixl", "scheduler_cpu_ms", 1_000_000, 4.9),
+        contact("upstream", "scheduler_cpu_ms", 1_000_000, 460.0),
+        contact("chiasm nixl", "kept_mib", 10_000, 1.0),
+        contact("chiasm nixl", "kept_mib", 1_000_000, 3.0),
+    ]
+    found = {target.what: target for target in targets(rows) if target.value is not None}
+    cpu = found["first contact with a producer of 1e6 blocks, scheduler time"]
+    assert (cpu.value, cpu.upstream, cpu.word) == (4.9, 460.0, "met")
+    kept = found["kept of it per block"]
+    assert kept.word == "**missed**"
+    assert kept.upstream is None
+    assert len(found) == 2
+    assert all(target.word == "" for target in targets([]))
+    assert len(targets([])) == sum(len(part(Run([]))) for part in PARTS) > 20
+
+
+def test_a_worst_case_is_not_known_before_all_cases_are() -> None:
+    rows = [
+        {
+            "family": "latency",
+            "what": "chiasm",
+            "case": {"step_ms": step_ms, "busy_cores": False},
+            "metric": "to_ready_p99_ms",
+            "median": step_ms / 1000,
+        }
+        for step_ms in (50, 500, 2000)
+    ]
+    worst = [target.value for target in targets(rows) if target.what.endswith("worst p99")]
+    assert worst == [2.0]
+    assert all(target.value is None for target in targets(rows[:2]))

@@ -14,10 +14,16 @@ def test_every_figure_is_a_row(chiasm: Chiasm) -> None:
     assert done.code == 0, done
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert {row["metric"] for row in rows} == {"ack_bytes", "request_to_ack_us"}
-    sizes = {row["value"] for row in rows if row["metric"] == "ack_bytes"}
-    assert len(rows) == 6
-    assert len(sizes) == 1, "whatever the size of the region"
-    assert sizes.pop() < 450
+    assert len(rows) == 18
+    sizes: dict[str, set[float]] = {}
+    for row in rows:
+        if row["metric"] == "ack_bytes":
+            sizes.setdefault(row["what"], set()).add(row["value"])
+    (to_chiasm,) = sizes["chiasm"]
+    (to_upstream_later,) = sizes["chiasm, to upstream later"]
+    assert to_chiasm < 450, "whatever the size of the region"
+    assert to_upstream_later < 2048, "without the list of blocks"
+    assert len(sizes["chiasm, to upstream at first"]) == 3, "each with the list of its blocks"
     table = chiasm.run("bench", "ack", "--quick")
     assert table.code == 0, table
     assert table.out.split()[:5] == ["family", "case", "who", "metric", "value"]

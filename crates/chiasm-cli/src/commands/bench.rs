@@ -5,6 +5,8 @@
 
 mod ack;
 mod cache;
+mod contact;
+mod effort;
 mod entries;
 mod fallback;
 mod fleet;
@@ -20,14 +22,18 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use self::effort::Effort;
+use super::nixl::NixlArguments;
 use super::table;
 use crate::exit::Failure;
 
-/// Measure this machine: cache operations, acks, transfers over shm and tcp beside a plain copy and a
-/// plain stream, latency while the engine is busy, time to fallback, a node at rest, and a small fleet.
+/// Measure this machine: cache operations, acks, transfers over every plane beside a plain copy and a
+/// plain stream, latency while the engine is busy, first contact, time to fallback, a node at rest, and a
+/// small fleet.
 ///
 /// Every byte that is moved is checked. With --json each figure is one line. Nothing else should run
-/// meanwhile; what ran is for `uptime` to say. `make bench` compares with upstream.
+/// meanwhile; what ran is for `uptime` to say. `make bench` compares with upstream. nixl is measured where
+/// NIXL is found, as `chiasm planes` says it is.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct BenchCommand {
@@ -39,9 +45,16 @@ pub(crate) struct BenchCommand {
     #[arg(long)]
     quick: bool,
 
+    /// Next to no work: that everything runs, not how fast.
+    #[arg(long, hide = true)]
+    smoke: bool,
+
     /// fleet: kill one of the producers half way; items can fall back.
     #[arg(long)]
     kill: bool,
+
+    #[command(flatten)]
+    nixl: NixlArguments,
 
     #[command(subcommand)]
     role: Option<Role>,
@@ -65,11 +78,13 @@ enum Family {
     Cache,
     /// A producer's answer: its bytes and its time, by size of the region.
     Ack,
-    /// Entries from one node to another, over shm and tcp, beside a copy and a plain stream.
+    /// Entries from one node to another, over every plane, beside a copy and a plain stream.
     Transfers,
     /// A small entry while the producer's engine is busy for so long at a time.
     Latency,
-    /// How long until the engine encodes an item itself, with a producer that is not there.
+    /// The first entry that two nodes move, by size of the region.
+    Contact,
+    /// How long until the engine encodes an item itself, with a producer that is not there any more.
     Fallback,
     /// What a node does while nothing is asked of it, with peers connected.
     Idle,
@@ -77,11 +92,12 @@ enum Family {
     Fleet,
 }
 
-const ALL: [Family; 7] = [
+const ALL: [Family; 8] = [
     Family::Cache,
     Family::Ack,
     Family::Transfers,
     Family::Latency,
+    Family::Contact,
     Family::Fallback,
     Family::Idle,
     Family::Fleet,
@@ -94,23 +110,11 @@ impl Family {
             Self::Ack => "ack",
             Self::Transfers => "transfers",
             Self::Latency => "latency",
+            Self::Contact => "contact",
             Self::Fallback => "fallback",
             Self::Idle => "idle",
             Self::Fleet => "fleet",
         }
-    }
-}
-
-/// How much to do.
-#[derive(Clone, Copy, Debug)]
-struct Effort {
-    quick: bool,
-}
-
-impl Effort {
-    /// So many, or a tenth of it, but one at least.
-    fn of(self, count: usize) -> usize {
-        if self.quick { (count / 10).max(1) } else { count }
     }
 }
 
@@ -155,7 +159,11 @@ pub(crate) fn run(command: &BenchCommand, json: bool) -> Result<(), Failure> {
         None => {}
     }
     let chosen = if command.families.is_empty() { &ALL[..] } else { &command.families };
-    let effort = Effort { quick: command.quick };
+    let effort = match (command.smoke, command.quick) {
+        (true, _) => Effort::Smoke,
+        (_, true) => Effort::Quick,
+        _ => Effort::Full,
+    };
     let mut out = std::io::stdout().lock();
     let mut all = Vec::new();
     for family in chosen {
@@ -170,8 +178,9 @@ pub(crate) fn run(command: &BenchCommand, json: bool) -> Result<(), Failure> {
         let measured = match family {
             Family::Cache => cache::measure(effort, &mut rows),
             Family::Ack => ack::measure(effort, &mut rows),
-            Family::Transfers => transfers::measure(effort, &mut rows),
+            Family::Transfers => transfers::measure(effort, &command.nixl, &mut rows),
             Family::Latency => latency::measure(effort, &mut rows),
+            Family::Contact => contact::measure(effort, &mut rows),
             Family::Fallback => fallback::measure(effort, &mut rows),
             Family::Idle => idle::measure(effort, &mut rows),
             Family::Fleet => fleet::measure(effort, command.kill, &mut rows),
@@ -198,12 +207,6 @@ fn overview(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quick_is_a_tenth_and_never_nothing() {
-        assert_eq!([25, 10, 3].map(|count| Effort { quick: true }.of(count)), [2, 1, 1]);
-        assert_eq!(Effort { quick: false }.of(25), 25);
-    }
 
     #[test]
     fn a_family_is_called_as_its_argument_is() {

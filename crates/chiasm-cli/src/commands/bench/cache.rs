@@ -17,8 +17,9 @@ const CYCLES: usize = 200_000;
 
 pub(super) fn measure(effort: Effort, rows: &mut Rows<'_>) -> anyhow::Result<()> {
     let cycles = effort.of(CYCLES);
-    for region_blocks in REGIONS {
+    for region_blocks in effort.choose(&REGIONS[..], &REGIONS[..], &REGIONS[..1]) {
         for entry_blocks in ENTRIES {
+            let region_blocks = *region_blocks;
             let mut cache = Cache::new(region_blocks, EvictionPolicy::Fifo);
             let meta = EntryMeta::new(entry_blocks, 3584, Dtype::Bfloat16);
             let meta = meta.expect("a small tensor");

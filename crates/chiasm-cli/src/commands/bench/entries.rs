@@ -12,6 +12,7 @@ use chiasm_core::entry::EntryMeta;
 use chiasm_core::mm_hash::MmHash;
 use chiasm_core::plane::PlaneList;
 use chiasm_node::{Node, NodeConfig};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Elements of a row, two bytes each: an embedding of 3584.
 const WIDTH: u32 = 3584;
@@ -25,12 +26,17 @@ const PATTERN_BYTES: usize = (1 << 20) + 7;
 /// Nothing here takes so long.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// A node that serves on a port of the system's choice.
-pub(super) fn producer(region_bytes: u64) -> anyhow::Result<Node> {
+/// How a node is started that serves on a port of the system's choice.
+pub(super) fn producer_config(region_bytes: u64) -> anyhow::Result<NodeConfig> {
     let mut config = NodeConfig::new(region_bytes);
     config.identity.block_size_bytes = ROW_BYTES;
     config.listen = Some(ListenAddress::parse("127.0.0.1:0")?);
-    Ok(Node::start(&config)?)
+    Ok(config)
+}
+
+/// A node that serves over shm and tcp.
+pub(super) fn producer(region_bytes: u64) -> anyhow::Result<Node> {
+    Ok(Node::start(&producer_config(region_bytes)?)?)
 }
 
 /// How a node is started that reads from these producers over these planes.
@@ -133,11 +139,31 @@ pub(super) struct Requests<'a> {
     node: &'a Node,
     running: Vec<(String, Wanted, Instant)>,
     count: usize,
+    /// The most thread CPU time that one call of an engine's scheduler has taken, if that is watched.
+    longest_call: Option<Duration>,
 }
 
 impl<'a> Requests<'a> {
     pub(super) fn new(node: &'a Node) -> Self {
-        Self { node, running: Vec::new(), count: 0 }
+        Self { node, running: Vec::new(), count: 0, longest_call: None }
+    }
+
+    /// With an eye on what each call costs its thread, which costs something itself.
+    pub(super) fn watched(node: &'a Node) -> Self {
+        Self { longest_call: Some(Duration::ZERO), ..Self::new(node) }
+    }
+
+    /// The most thread CPU time that one call has taken.
+    pub(super) fn longest_call(&self) -> Option<Duration> {
+        self.longest_call
+    }
+
+    fn call<T>(longest: &mut Option<Duration>, call: impl FnOnce() -> T) -> T {
+        let Some(longest) = longest else { return call() };
+        let start = thread_cpu();
+        let answer = call();
+        *longest = (*longest).max(thread_cpu().saturating_sub(start));
+        answer
     }
 
     pub(super) fn running(&self) -> usize {
@@ -163,7 +189,7 @@ impl<'a> Requests<'a> {
         self.count += 1;
         let id = self.count.to_string();
         let since = Instant::now();
-        self.node.track(&id, vec![item])?;
+        Self::call(&mut self.longest_call, || self.node.track(&id, vec![item]))?;
         self.running.push((id, wanted, since));
         Ok(())
     }
@@ -180,7 +206,9 @@ impl<'a> Requests<'a> {
             let news = self.node.news();
             let mut left = Vec::with_capacity(before);
             for (id, wanted, since) in self.running.drain(..) {
-                let ended = match self.node.ensure(&id, 1, 0) {
+                let node = self.node;
+                let answer = Self::call(&mut self.longest_call, || node.ensure(&id, 1, 0));
+                let ended = match answer {
                     Some(Decision::Wait) => {
                         left.push((id, wanted, since));
                         continue;
@@ -202,4 +230,11 @@ impl<'a> Requests<'a> {
         }
         Ok(())
     }
+}
+
+/// What the calling thread has used.
+fn thread_cpu() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    let nanos = u32::try_from(now.tv_nsec).unwrap_or(0);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), nanos)
 }

@@ -1,8 +1,9 @@
-//! How long an item with local input waits before the engine is told to encode it, with a producer that
-//! refuses connections, swallows them, or takes them and says nothing.
+//! How long an item with local input waits before the engine is told to encode it: with a producer that
+//! refuses connections or swallows them, and with one that has been read from and is then killed or stopped.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU16;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -12,54 +13,98 @@ use chiasm_core::endpoint::{Endpoint, Host};
 use chiasm_core::entry::EntryMeta;
 use chiasm_core::plane::{Plane, PlaneList};
 use chiasm_node::Node;
+use chiasm_region::reclaim_stale;
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::entries::{End, ROW_BYTES, Requests, Wanted, consumer_config};
+use super::fleet::{Process, wanted};
 use super::stats::median;
 use super::{Effort, Rows};
 
 const REGION_BYTES: u64 = 16 << 20;
 const ROUNDS: usize = 10;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) fn measure(effort: Effort, rows: &mut Rows<'_>) -> anyhow::Result<()> {
     let refused = || {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         anyhow::Ok((listener.local_addr()?, ()))
     };
-    one("refused", effort.of(ROUNDS), rows, refused)?;
-    one("swallowed", effort.of(3), rows, swallowing)
+    let few = effort.choose(3, 1, 1);
+    add(rows, "refused", &absent(effort.of(ROUNDS), refused)?)?;
+    add(rows, "killed", &lost(few, Signal::KILL)?)?;
+    // Seconds each, by their nature.
+    if effort != Effort::Smoke {
+        add(rows, "swallowed", &absent(few, swallowing)?)?;
+        add(rows, "stopped", &lost(few, Signal::STOP)?)?;
+    }
+    Ok(())
+}
+
+fn add(rows: &mut Rows<'_>, producer: &str, seconds: &[f64]) -> anyhow::Result<()> {
+    rows.add("chiasm", &json!({ "producer": producer }), "to_fallback_s", median(seconds))
 }
 
 /// `make` gives the address of a producer that is not there, and what keeps it so.
-fn one<T>(
-    kind: &str,
+fn absent<T>(
     rounds: usize,
-    rows: &mut Rows<'_>,
     make: impl Fn() -> anyhow::Result<(SocketAddr, T)>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<f64>> {
     let mut seconds = Vec::new();
     for _ in 0..rounds {
         let (address, kept) = make()?;
         let port = NonZeroU16::new(address.port()).context("no port")?;
         let source = Endpoint::new(Host::parse("127.0.0.1")?, port);
-        let planes = PlaneList::from_iter([Plane::Tcp]);
-        let mut config = consumer_config(REGION_BYTES, std::slice::from_ref(&source), planes)?;
-        config.connect_timeout = CONNECT_TIMEOUT;
-        let node = Node::start(&config)?;
         let meta = EntryMeta::new(4, 3584, Dtype::Bfloat16).context("too large")?;
         let offer = RemoteAnnouncement::of_entry(source, &meta, ROW_BYTES).context("no offer")?;
-        let mut requests = Requests::new(&node);
-        requests.start(Wanted { name: "absent".into(), offer, local_input: true })?;
-        requests.wait(|_, _, end, took| {
-            ensure!(end == End::Fallback, "{kind}: {end:?}");
-            seconds.push(took.as_secs_f64());
-            Ok(())
-        })?;
+        let absent = Wanted { name: "absent".into(), offer, local_input: true };
+        seconds.push(fallback(&reader(&absent)?, absent)?);
         drop(kept);
     }
-    let case = json!({ "producer": kind, "connect_timeout_s": CONNECT_TIMEOUT.as_secs() });
-    rows.add("chiasm", &case, "to_fallback_s", median(&seconds))
+    Ok(seconds)
+}
+
+/// A producer in a process of its own, which has been read from before the signal comes.
+fn lost(rounds: usize, signal: Signal) -> anyhow::Result<Vec<f64>> {
+    let mut seconds = Vec::new();
+    for _ in 0..rounds {
+        let mut producer = Process::start(&["fleet-producer", "0"], Effort::Smoke)?;
+        let mut offers = wanted(&producer.line()?)?.into_iter();
+        let (first, second) = (offers.next(), offers.next());
+        let first = first.context("nothing is announced")?;
+        let node = reader(&first)?;
+        let mut requests = Requests::new(&node);
+        requests.start(first)?;
+        requests.wait(|_, _, end, _| {
+            ensure!(end == End::Ready, "{end:?}");
+            Ok(())
+        })?;
+        producer.signal(signal)?;
+        let took = fallback(&node, second.context("nothing else is announced")?);
+        producer.signal(Signal::CONT)?;
+        seconds.push(took?);
+    }
+    // What the killed ones have left.
+    reclaim_stale(Path::new("/dev/shm"))?;
+    Ok(seconds)
+}
+
+fn reader(wanted: &Wanted) -> anyhow::Result<Node> {
+    let planes = PlaneList::from_iter([Plane::Shm, Plane::Tcp]);
+    let allowed = std::slice::from_ref(&wanted.offer.source);
+    Ok(Node::start(&consumer_config(REGION_BYTES, allowed, planes)?)?)
+}
+
+fn fallback(node: &Node, wanted: Wanted) -> anyhow::Result<f64> {
+    let mut requests = Requests::new(node);
+    let mut seconds = 0.0;
+    requests.start(wanted)?;
+    requests.wait(|_, wanted, end, took| {
+        ensure!(end == End::Fallback, "{}: {end:?}", wanted.name);
+        seconds = took.as_secs_f64();
+        Ok(())
+    })?;
+    Ok(seconds)
 }
 
 /// A listener whose queue is full: who connects hears nothing.

@@ -19,6 +19,7 @@ use chiasm_core::plane::PlaneList;
 use chiasm_node::Node;
 use chiasm_region::reclaim_stale;
 use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -50,6 +51,9 @@ pub(super) struct ProducerRole {
     /// Entries are a tenth as large.
     #[arg(long)]
     quick: bool,
+    /// Entries are a hundredth as large.
+    #[arg(long)]
+    smoke: bool,
 }
 
 /// A consumer of the fleet.
@@ -62,6 +66,9 @@ pub(super) struct ConsumerRole {
     /// Its region is a tenth as large.
     #[arg(long)]
     quick: bool,
+    /// Its region is a tenth as large.
+    #[arg(long)]
+    smoke: bool,
 }
 
 /// What a consumer has to say about one round.
@@ -106,7 +113,8 @@ fn measure_plane(
         process.tell(&params)?;
         consumers.push(process);
     }
-    let per_consumer = |all: usize| effort.of(all) / CONSUMERS;
+    // A few of each entry, however little is asked for.
+    let per_consumer = |all: usize| effort.of(all).max(40) / CONSUMERS;
     let mut round = |count: usize, kill: Option<&mut Process>| -> anyhow::Result<Round> {
         let start = Instant::now();
         for consumer in &mut consumers {
@@ -125,7 +133,7 @@ fn measure_plane(
     };
     round(per_consumer(WARM_UP), None)?;
     let mut done = Vec::new();
-    let rounds = if effort.quick { 2 } else { ROUNDS };
+    let rounds = effort.choose(ROUNDS, 2, 2);
     for at in 0..rounds {
         let victim = producers.first_mut().filter(|_| kill && at == (rounds - 1) / 2);
         done.push(round(per_consumer(TRANSFERS), victim)?);
@@ -175,19 +183,20 @@ fn report(rounds: &[Round], asked: usize, case: &Value, rows: &mut Rows<'_>) -> 
     Ok(())
 }
 
-/// A process of the fleet. Killed when it is dropped; its region goes when its standard input ends.
-struct Process {
+/// A process of the fleet. It ends, and its region goes, when its standard input does.
+pub(super) struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Process {
-    fn start(role: &[&str], effort: Effort) -> anyhow::Result<Self> {
+    /// One that plays a role: the hidden command and its arguments.
+    pub(super) fn start(role: &[&str], effort: Effort) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg("bench")
             .args(role)
-            .args(effort.quick.then_some("--quick"))
+            .args(effort.flag())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -196,11 +205,17 @@ impl Process {
         Ok(Self { child, stdin, stdout: BufReader::new(stdout) })
     }
 
-    fn line(&mut self) -> anyhow::Result<String> {
+    /// The next line that it says.
+    pub(super) fn line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         self.stdout.read_line(&mut line)?;
         ensure!(!line.is_empty(), "a process of the fleet has ended");
         Ok(line)
+    }
+
+    /// Stops, continues or kills it.
+    pub(super) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     fn tell(&mut self, line: &str) -> anyhow::Result<()> {
@@ -231,7 +246,11 @@ impl Drop for Process {
 const HALF: &str = "half";
 
 pub(super) fn produce(role: &ProducerRole) -> anyhow::Result<()> {
-    let mb = if role.quick { 100_000 } else { 1_000_000 };
+    let mb = match (role.quick, role.smoke) {
+        (false, false) => 1_000_000,
+        (true, _) => 100_000,
+        (false, true) => 10_000,
+    };
     let sizes = SIZES_MB.map(|size| rows_of(size * mb));
     let needed: u64 = sizes.iter().map(|rows| u64::from(*rows) * ROW_BYTES).sum();
     let node = producer(needed * 2)?;
@@ -257,7 +276,7 @@ pub(super) fn consume(role: &ConsumerRole) -> anyhow::Result<()> {
     allowed.sort_unstable();
     allowed.dedup();
     let planes: PlaneList = planes::parse(&role.plane)?;
-    let region = CONSUMER_REGION_BYTES / if role.quick { 10 } else { 1 };
+    let region = CONSUMER_REGION_BYTES / if role.quick || role.smoke { 10 } else { 1 };
     let node = Node::start(&consumer_config(region, &allowed, planes)?)?;
     let pattern = Pattern::new();
     let mut draw = Draw(0x2545_f491_4f6c_dd1d_u64.wrapping_mul(role.number as u64 + 1));
@@ -268,7 +287,8 @@ pub(super) fn consume(role: &ConsumerRole) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn wanted(text: &str) -> anyhow::Result<Vec<Wanted>> {
+/// What a producer of the fleet has said that it has.
+pub(super) fn wanted(text: &str) -> anyhow::Result<Vec<Wanted>> {
     let params = parse_params_text(text, &ParamsLimits::default())?;
     let offer = |(hash, announcement)| match announcement {
         Ok(Announcement::Remote(offer)) => {

@@ -14,7 +14,7 @@ use super::stats::number;
 use super::{Effort, Rows};
 
 const REGION_BYTES: u64 = 16 << 20;
-const SECONDS: usize = 20;
+const MEASURED: Duration = Duration::from_secs(20);
 /// Until what the last transfer has brought about is over.
 const SETTLING: Duration = Duration::from_secs(3);
 const NODES: f64 = 3.0;
@@ -39,10 +39,10 @@ pub(super) fn measure(effort: Effort, rows: &mut Rows<'_>) -> anyhow::Result<()>
         })?;
         readers.push(reader);
     }
-    thread::sleep(SETTLING);
+    thread::sleep(effort.choose(SETTLING, SETTLING, Duration::ZERO));
     let (ticks_before, sleeps_before) = look()?;
     let start = Instant::now();
-    thread::sleep(Duration::from_secs(u64::try_from(effort.of(SECONDS).max(5))?));
+    thread::sleep(effort.choose(MEASURED, MEASURED / 4, Duration::from_millis(100)));
     let (ticks, sleeps) = look()?;
     let seconds = start.elapsed().as_secs_f64();
     let case = json!({ "peers_connected": 2 });

@@ -30,7 +30,7 @@ pub(super) fn measure(effort: Effort, rows: &mut Rows<'_>) -> anyhow::Result<()>
     let wanted = Wanted { name: "small".into(), offer, local_input: false };
     let cores = thread::available_parallelism().map_or(1, usize::from);
     for busy in [false, true] {
-        for step_ms in STEPS_MS {
+        for step_ms in effort.choose(&STEPS_MS[..], &STEPS_MS[..], &STEPS_MS[..2]).iter().copied() {
             let over = AtomicBool::new(false);
             let step = Duration::from_millis(step_ms);
             let threads = if busy { cores } else { 1 };

@@ -1,9 +1,10 @@
 //! Entries from one node to another, beside what one thread copies and what one stream carries.
 //!
-//! Both nodes live in this process, each with its own thread and region; every digest is checked. The
+//! All nodes live in this process, each with its own thread and region; every digest is checked. The
 //! copy is of as many bytes in pieces of the same size between two private buffers, and the stream is a
 //! loopback connection whose reader keeps one buffer in the cache: neither looks anything up, asks
-//! anybody or hashes anything. All four alternate in rounds.
+//! anybody or hashes anything. All of them alternate in rounds. Over nixl both nodes have a helper process;
+//! where NIXL is not found that plane is left out.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -11,72 +12,175 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, ensure};
 use chiasm_core::plane::{Plane, PlaneList};
-use chiasm_node::Node;
-use serde_json::json;
+use chiasm_nixl::probe;
+use chiasm_node::{NixlConfig, Node};
+use serde_json::{Value, json};
 
 use super::entries::{
-    End, Pattern, ROW_BYTES, Requests, Wanted, consumer_config, producer, rows_of,
+    End, Pattern, ROW_BYTES, Requests, Wanted, consumer_config, producer_config, rows_of,
 };
 use super::stats::{median, number};
 use super::{Effort, Rows};
+use crate::commands::nixl::NixlArguments;
 
 const SIZES: [u64; 4] = [256 << 10, 2 << 20, 14 << 20, 64 << 20];
 const OUTSTANDING: [usize; 3] = [1, 16, 96];
-/// Bytes that one round moves, if there are enough outstanding.
+/// Bytes that one round moves, more if more have to be outstanding.
 const ROUND_BYTES: u64 = 256 << 20;
-const ROUNDS: usize = 10;
-const REGION_BYTES: u64 = 1 << 30;
+/// What all sources together may be: 96 of 64 MiB are not measured.
+const MOST_BYTES: u64 = 1400 << 20;
+const MOST_BYTES_QUICK: u64 = 256 << 20;
+const MOST_BYTES_SMOKE: u64 = 8 << 20;
+const ROUNDS: usize = 6;
+/// Far longer than the end of a grant takes.
+const GRANTS_END: Duration = Duration::from_mins(1);
 const STREAM_CHUNK_BYTES: usize = 256 << 10;
+/// NIXL takes a fifth of a second to say that it is there.
+const NIXL_LIMIT: Duration = Duration::from_secs(30);
 
-pub(super) fn measure(effort: Effort, rows: &mut Rows<'_>) -> anyhow::Result<()> {
-    let rounds = effort.of(ROUNDS).max(3);
-    let producer = producer(REGION_BYTES)?;
+/// A way from one node to the other.
+struct Way {
+    what: &'static str,
+    reader: Node,
+    /// The bound that it is set beside, by its place among the bounds.
+    bound: usize,
+    ratio: &'static str,
+}
+
+pub(super) fn measure(
+    effort: Effort,
+    nixl: &NixlArguments,
+    rows: &mut Rows<'_>,
+) -> anyhow::Result<()> {
+    let most_bytes = effort.choose(MOST_BYTES, MOST_BYTES_QUICK, MOST_BYTES_SMOKE);
+    // Entries do not fill a region to its last block.
+    let region_bytes = most_bytes + most_bytes / 16;
+    let mut config = producer_config(region_bytes)?;
+    let nixl = nixl_config(nixl)?;
+    config.planes = Plane::ALL.into_iter().collect();
+    config.nixl.clone_from(&nixl);
+    if nixl.is_none() {
+        config.planes = config.planes.without(Plane::Nixl);
+    }
+    let producer = Node::start(&config)?;
     let endpoint = producer.endpoint().context("no endpoint")?.clone();
     let reader = |plane: Plane| -> anyhow::Result<Node> {
         let planes = PlaneList::from_iter([plane]);
-        Ok(Node::start(&consumer_config(REGION_BYTES, std::slice::from_ref(&endpoint), planes)?)?)
+        let allowed = std::slice::from_ref(&endpoint);
+        let mut config = consumer_config(region_bytes, allowed, planes)?;
+        config.nixl = nixl.clone().filter(|_| plane == Plane::Nixl);
+        Ok(Node::start(&config)?)
     };
-    let (shm, tcp) = (reader(Plane::Shm)?, reader(Plane::Tcp)?);
+    let (copied, streamed) = ((0, "to_memcpy"), (1, "to_stream"));
+    let mut ways = Vec::new();
+    for (plane, what, (bound, ratio)) in [
+        (Plane::Shm, "chiasm shm", copied),
+        (Plane::Tcp, "chiasm tcp", streamed),
+        (Plane::Nixl, "chiasm nixl", copied),
+    ] {
+        if plane != Plane::Nixl || nixl.is_some() {
+            ways.push(Way { what, reader: reader(plane)?, bound, ratio });
+        }
+    }
     let pattern = Pattern::new();
-    for size in SIZES {
-        let entry_rows = rows_of(size);
-        let bytes = usize::try_from(u64::from(entry_rows) * ROW_BYTES)?;
-        let count = usize::try_from((ROUND_BYTES / size).max(2))?;
-        let names: Vec<String> = (0..count).map(|at| format!("{size}-{at}")).collect();
-        for name in &names {
-            pattern.save(&producer, name, entry_rows)?;
+    for size in effort.choose(&SIZES[..], &SIZES[..], &SIZES[..1]) {
+        one_size(effort, *size, &producer, &ways, &pattern, rows)?;
+    }
+    Ok(())
+}
+
+/// How NIXL is used, if it is there.
+fn nixl_config(arguments: &NixlArguments) -> anyhow::Result<Option<NixlConfig>> {
+    let config = arguments.config(PlaneList::from_iter([Plane::Nixl]))?;
+    Ok(config.filter(|config| {
+        let probed = probe(&config.launch, &config.settings, NIXL_LIMIT);
+        if let Err(why) = &probed {
+            eprintln!("chiasm bench: nixl is not measured: {why}");
         }
-        let offers = wanted(&producer, &names)?;
-        let (from, mut to) = (vec![0xA5; bytes * count], vec![1; bytes * count]);
-        for outstanding in OUTSTANDING.into_iter().filter(|many| *many == 1 || *many < count) {
-            let mut times: [Vec<f64>; 4] = Default::default();
-            for round in 0..=rounds {
-                let all = [
-                    copy(&from, &mut to, bytes),
-                    stream(bytes * count)?,
-                    fetch(&shm, &offers, outstanding)?,
-                    fetch(&tcp, &offers, outstanding)?,
-                ];
-                // The first warms up: connections, mappings, page tables, socket buffers.
-                if round > 0 {
-                    times.iter_mut().zip(all).for_each(|(list, it)| list.push(it.as_secs_f64()));
-                }
+        probed.is_ok()
+    }))
+}
+
+fn one_size(
+    effort: Effort,
+    size: u64,
+    producer: &Node,
+    ways: &[Way],
+    pattern: &Pattern,
+    rows: &mut Rows<'_>,
+) -> anyhow::Result<()> {
+    let entry_rows = rows_of(size);
+    let bytes = usize::try_from(u64::from(entry_rows) * ROW_BYTES)?;
+    let most = effort.choose(MOST_BYTES, MOST_BYTES_QUICK, MOST_BYTES_SMOKE) / size;
+    let most = usize::try_from(most)?;
+    let usual = usize::try_from(ROUND_BYTES / size)?.clamp(2, most);
+    let outstanding = effort.choose(&OUTSTANDING[..], &OUTSTANDING[..2], &OUTSTANDING[..1]);
+    let outstanding: Vec<usize> = outstanding.iter().copied().filter(|it| *it <= most).collect();
+    let count = outstanding.iter().copied().max().unwrap_or(1).max(usual);
+    let names: Vec<String> = (0..count).map(|at| format!("{size}-{at}")).collect();
+    for name in &names {
+        pattern.save(producer, name, entry_rows)?;
+    }
+    let offers = wanted(producer, &names)?;
+    let plain = usual.min(count);
+    let (from, mut to) = (vec![0xA5; bytes * plain], vec![1; bytes * plain]);
+    for outstanding in outstanding {
+        let offers = offers.get(..usual.max(outstanding)).unwrap_or(&offers);
+        let mut times = vec![Vec::new(); 2 + ways.len()];
+        for round in 0..=effort.choose(ROUNDS, 2, 1) {
+            let mut all = vec![
+                copy(&from, &mut to, bytes).as_secs_f64() / number(plain),
+                stream(bytes * plain)?.as_secs_f64() / number(plain),
+            ];
+            for way in ways {
+                let mut requests = Requests::new(&way.reader);
+                let took = fetch(&mut requests, offers, outstanding)?;
+                all.push(took.as_secs_f64() / number(offers.len()));
             }
-            let case = json!({ "size_bytes": size, "outstanding": outstanding });
-            let whats = ["memcpy", "loopback stream", "chiasm shm", "chiasm tcp"];
-            let medians = times.map(|times| median(&times));
-            for (what, seconds) in whats.into_iter().zip(medians) {
-                rows.add(what, &case, "transfers_per_s", number(count) / seconds)?;
-                rows.add(what, &case, "gb_per_s", number(bytes * count) / seconds / 1e9)?;
+            // The first warms up: connections, mappings, page tables, socket buffers.
+            if round > 0 {
+                times.iter_mut().zip(all).for_each(|(list, it)| list.push(it));
             }
-            rows.add("chiasm shm", &case, "to_memcpy", medians[0] / medians[2])?;
-            rows.add("chiasm tcp", &case, "to_stream", medians[1] / medians[3])?;
         }
-        for name in &names {
-            ensure!(producer.evict(name), "{name} is still in use");
+        let case = json!({ "size_bytes": size, "outstanding": outstanding });
+        let medians: Vec<f64> = times.iter().map(|times| median(times)).collect();
+        let whats = ["memcpy", "loopback stream"].into_iter().chain(ways.iter().map(|it| it.what));
+        for (what, seconds) in whats.zip(&medians) {
+            rows.add(what, &case, "transfers_per_s", 1.0 / seconds)?;
+            rows.add(what, &case, "gb_per_s", number(bytes) / seconds / 1e9)?;
+        }
+        for (way, seconds) in ways.iter().zip(&medians[2..]) {
+            rows.add(way.what, &case, way.ratio, medians[way.bound] / seconds)?;
+            longest_call(way, offers, outstanding, &case, rows)?;
+        }
+    }
+    evict(producer, &names)
+}
+
+/// The last grants end when their readers' word has come.
+fn evict(producer: &Node, names: &[String]) -> anyhow::Result<()> {
+    let end = Instant::now() + GRANTS_END;
+    for name in names {
+        while !producer.evict(name) {
+            ensure!(Instant::now() < end, "{name} is still in use");
+            std::thread::yield_now();
         }
     }
     Ok(())
+}
+
+/// What the engine's thread spends on one call at most, in a round of its own.
+fn longest_call(
+    way: &Way,
+    offers: &[Wanted],
+    outstanding: usize,
+    case: &Value,
+    rows: &mut Rows<'_>,
+) -> anyhow::Result<()> {
+    let mut requests = Requests::watched(&way.reader);
+    fetch(&mut requests, offers, outstanding)?;
+    let longest = requests.longest_call().unwrap_or_default();
+    rows.add(way.what, case, "longest_call_cpu_ms", longest.as_secs_f64() * 1e3)
 }
 
 fn wanted(producer: &Node, names: &[String]) -> anyhow::Result<Vec<Wanted>> {
@@ -87,8 +191,11 @@ fn wanted(producer: &Node, names: &[String]) -> anyhow::Result<Vec<Wanted>> {
     names.iter().map(offer).collect()
 }
 
-fn fetch(node: &Node, offers: &[Wanted], outstanding: usize) -> anyhow::Result<Duration> {
-    let mut requests = Requests::new(node);
+fn fetch(
+    requests: &mut Requests<'_>,
+    offers: &[Wanted],
+    outstanding: usize,
+) -> anyhow::Result<Duration> {
     let mut waiting = offers.iter();
     let start = Instant::now();
     loop {

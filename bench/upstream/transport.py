@@ -1,4 +1,4 @@
-"""Upstream's own NIXL transport, unmodified, for `scripts/measure-nixl.py`.
+"""Upstream's own NIXL transport, unmodified, for `bench/nixl.py`.
 
 Runs under the interpreter that has vLLM. One JSON line in, one JSON line out.
 """

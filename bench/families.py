@@ -1,0 +1,55 @@
+"""Groups of figures, and who says them."""
+
+from dataclasses import dataclass, field
+
+Order = tuple[str, *tuple[str, ...]]
+"""A program (`chiasm`: the command, `vllm`: a driver beside vLLM, `python`: one in `.venv`, `nixl`:
+one in `.venv` that needs NIXL as well) and its arguments."""
+
+UPSTREAM = "bench.upstream"
+CONNECTORS = "bench.connectors"
+
+
+@dataclass(frozen=True)
+class Family:
+    """One group. Its orders alternate: each goes once in every round."""
+
+    name: str
+    orders: tuple[Order, ...]
+    # Rounds of the full run; what takes minutes repeats inside.
+    rounds: int = 3
+    # What takes a minute by its nature, and is left out where there are three.
+    full_only: tuple[Order, ...] = field(default=())
+
+
+def both(driver: str) -> tuple[Order, ...]:
+    """A driver that takes either connector."""
+    module = f"{CONNECTORS}.{driver}"
+    return (("vllm", module, "chiasm"), ("vllm", module, "upstream"))
+
+
+FAMILIES = (
+    Family("cache", (("chiasm", "cache"), ("vllm", f"{UPSTREAM}.cache"))),
+    Family("admission", both("admission"), rounds=2),
+    Family("ack", (("chiasm", "ack"), ("vllm", f"{UPSTREAM}.ack"))),
+    Family(
+        "transfers",
+        (
+            ("chiasm", "transfers"),
+            ("vllm", f"{UPSTREAM}.pair", "transfers"),
+            ("python", "bench.bounds"),
+        ),
+    ),
+    Family("nixl", (("nixl", "bench.nixl"),)),
+    Family("latency", (("chiasm", "latency"), ("vllm", f"{UPSTREAM}.pair", "latency")), rounds=2),
+    Family("contact", (("chiasm", "contact"), *both("contact"))),
+    Family("startup", both("startup"), rounds=2),
+    Family(
+        "fallback",
+        (("chiasm", "fallback"),),
+        rounds=1,
+        full_only=(("vllm", f"{CONNECTORS}.fallback"),),
+    ),
+    Family("idle", (("chiasm", "idle"), *both("idle")), rounds=1),
+    Family("fleet", (("chiasm", "fleet"), ("chiasm", "fleet", "--kill")), rounds=1),
+)

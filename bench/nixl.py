@@ -1,0 +1,135 @@
+"""Reads through a NIXL helper process, beside a bare NIXL read and upstream's transport.
+
+One read at a time on one host, blocks of 7168 bytes, all four kinds in turn. Chiasm's entries are
+contiguous and are one piece; a bare read is one descriptor between two Python agents without
+progress threads; upstream's transport has one descriptor a block. Runs in `.venv`, and needs
+`make vllm` and, in CHIASM_NIXL_DRIVE, what `cargo build --release -p chiasm-nixl --example drive`
+makes.
+"""
+
+import random
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.rows import Effort, parser, row
+from tests.interop.nixl.processes import BLOCK, Helper, Lines, Peer, environment, pattern
+
+TRANSPORT = Path(__file__).resolve().parent / "upstream" / "transport.py"
+# 64 MiB at most; those of `transfers` and, between them, some more.
+SIZES = (1, 36, 292, 2048, 9362)
+# Sizes of `transfers`, in bytes, by their blocks: a bare read is a bound there.
+BOUNDS = {36: 256 << 10, 292: 2 << 20, 2048: 14 << 20, 9362: 64 << 20}
+
+
+class Upstream(Lines):
+    """Upstream's transport in a process of its own."""
+
+    def __init__(self, name: str, blocks: int) -> None:
+        super().__init__([environment() / "bin/python", TRANSPORT], None)
+        self.say({"op": "start", "name": name, "blocks": blocks, "block_bytes": BLOCK})
+        self.about: dict[str, Any] = {}
+
+    def up(self) -> "Upstream":
+        """Importing vLLM takes seconds."""
+        self.about = self.line()["answer"]
+        return self
+
+    def ask(self, operation: str, /, **arguments: object) -> Any:
+        self.say({"op": operation, **arguments})
+        return self.line()["answer"]
+
+
+class Fleet:
+    """All of the processes."""
+
+    def __init__(self, folder: Path, blocks: int) -> None:
+        self.running: list[Lines] = []
+        self.blocks = blocks
+        try:
+            self.source: Upstream = self.add(Upstream("source", blocks))
+            self.sink: Upstream = self.add(Upstream("sink", blocks))
+            self.helper: Helper = self.add(Helper("read", folder, blocks)).up()
+            self.producer: Peer = self.add(Peer("producer", blocks))
+            self.producer.fill(pattern(blocks))
+            self.reader: Peer = self.add(Peer("reader", blocks))
+            self.helper.load(self.producer)
+            self.helper.event("Loaded")
+            self.reader.ask("load", metadata=self.producer.metadata.hex())
+            self.source.up()
+            self.sink.up().ask("add", **self.source.about)
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, process: Any) -> Any:
+        self.running.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in reversed(self.running):
+            process.close()
+
+    def reads(self, blocks: int, scattered: list[int]) -> dict[str, float]:
+        """One read of each kind, in turn: seconds."""
+        whole = [(self.producer.address, blocks * BLOCK)]
+        read = {
+            "read": 7,
+            "peer": 1,
+            "local": [(0, blocks * BLOCK)],
+            "remote": whole,
+            "span": self.producer.span,
+            "notification": "session:hash",
+        }
+        self.helper.say({"read": read, "repeat": 1})
+        (helper,) = self.helper.line()["took_s"]
+        bare = self.reader.ask(
+            "transfer",
+            operation="READ",
+            agent="producer",
+            local=[(0, blocks * BLOCK)],
+            remote=whole,
+            note="session:hash",
+        )
+        order = list(range(blocks))
+        took = {"chiasm nixl helper": helper, "bare NIXL read": bare["took_s"]}
+        for what, indices in (("upstream", order), ("upstream, scattered", scattered)):
+            (took[what],) = self.sink.ask("read", local=order, remote=indices[:blocks], repeat=1)
+        return took
+
+
+def main(arguments: list[str]) -> None:
+    effort = Effort(parser(__doc__).parse_args(arguments).effort)
+    sizes = SIZES[: effort.choose(5, 5, 2)]
+    scattered = list(range(sizes[-1]))
+    random.Random(1).shuffle(scattered)
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="chiasm-bench-") as folder:
+        fleet = Fleet(Path(folder), sizes[-1])
+        try:
+            for blocks in sizes:
+                columns: dict[str, list[float]] = {}
+                for _ in range(effort.choose(30, 8, 1)):
+                    for what, seconds in fleet.reads(blocks, scattered).items():
+                        columns.setdefault(what, []).append(seconds)
+                say(blocks, columns)
+            assert bytes(fleet.helper.blocks) == pattern(sizes[-1]), "wrong bytes"
+        finally:
+            fleet.close()
+
+
+def say(blocks: int, columns: dict[str, list[float]]) -> None:
+    for what, seconds in columns.items():
+        case = {"blocks": blocks, "bytes": blocks * BLOCK}
+        row("nixl", what, case, "minimum_ms", min(seconds) * 1e3)
+        row("nixl", what, case, "median_ms", median(seconds) * 1e3)
+    if blocks in BOUNDS:
+        each = median(columns["bare NIXL read"])
+        case = {"size_bytes": BOUNDS[blocks], "outstanding": 1}
+        row("transfers", "bare NIXL read", case, "transfers_per_s", 1 / each)
+        row("transfers", "bare NIXL read", case, "gb_per_s", blocks * BLOCK / each / 1e9)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
