@@ -16,7 +16,7 @@ use crate::command::{self, Command};
 use crate::frame::{Header, Kind};
 use crate::greeting::GREETING;
 use crate::inbound::{Inbound, Item};
-use crate::limits::{COMMAND_ROOM_BYTES, Limits};
+use crate::limits::{COMMAND_ROOM_BYTES, KEPT_EVENTS, Limits};
 use crate::outbound::{ENCODE_BYTES, Outbound};
 use crate::send_error::SendError;
 use crate::socket_type::{Role, SocketType};
@@ -140,7 +140,7 @@ impl Connection {
     /// The next thing for the owner.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front();
-        if event.is_none() {
+        if event.is_none() && self.events.capacity() > KEPT_EVENTS {
             // A burst of small messages must not leave its queue behind in every connection.
             self.events = VecDeque::new();
         }
@@ -178,9 +178,8 @@ impl Connection {
             Phase::Ready => {}
         }
         let payload = payload.into();
-        let mut header = Vec::with_capacity(11);
-        Header::write(&mut header, Kind::More, 0);
-        Header::write(&mut header, Kind::Last, payload.bytes());
+        let size = payload.bytes();
+        let header = Header::bytes(0).saturating_add(Header::bytes(size));
         let (bytes, rows) = match payload.into_parts() {
             (mut bytes, Some((mut rows, length))) if length <= ENCODE_BYTES as u64 => {
                 bytes.extend(rows.next_bytes(ENCODE_BYTES));
@@ -188,14 +187,17 @@ impl Connection {
             }
             parts => parts,
         };
-        let needed = header.len().saturating_add(bytes.len());
+        let needed = header.saturating_add(bytes.len());
         let queued = self.held_bytes();
         let limit = self.limits.max_output_bytes;
         if queued.saturating_add(needed) > limit {
             return Err(SendError::OutputFull { needed, queued, limit });
         }
-        self.outbound.push(header);
-        self.outbound.push(bytes);
+        let write_header = |out: &mut Vec<u8>| {
+            Header::write(out, Kind::More, 0);
+            Header::write(out, Kind::Last, size);
+        };
+        self.outbound.push_after(header, write_header, bytes);
         if let Some((rows, length)) = rows {
             self.outbound.push_rows(rows, usize::try_from(length).unwrap_or(usize::MAX));
         }

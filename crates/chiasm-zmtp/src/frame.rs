@@ -24,6 +24,11 @@ pub(crate) struct Header {
 }
 
 impl Header {
+    /// Bytes of the header of a frame with a body of `size` bytes.
+    pub(crate) fn bytes(size: usize) -> usize {
+        if u8::try_from(size).is_ok() { 2 } else { 9 }
+    }
+
     /// Appends the header of a frame of `kind` with a body of `size` bytes.
     pub(crate) fn write(out: &mut Vec<u8>, kind: Kind, size: usize) {
         let flags = match kind {

@@ -18,6 +18,9 @@ pub(crate) const MAX_IDENTITY_BYTES: usize = 255;
 /// gets its PONGs: 160 of the longest ones. A peer that fills it too is closed.
 pub(crate) const COMMAND_ROOM_BYTES: usize = 4096;
 
+/// Room for events that an idle connection keeps: a burst of more gives it back.
+pub(crate) const KEPT_EVENTS: usize = 16;
+
 /// Bounds of one connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limits {

@@ -11,7 +11,7 @@ use chiasm_core::time::Nanos;
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Event, Peer};
-use crate::limits::LinkLimits;
+use crate::limits::{KEPT_EVENTS, LinkLimits};
 use crate::send_error::SendError;
 use crate::socket_type::Role;
 
@@ -147,7 +147,7 @@ impl Link {
     /// The next thing for the owner.
     pub fn poll_event(&mut self) -> Option<LinkEvent> {
         let event = self.events.pop_front();
-        if event.is_none() {
+        if event.is_none() && self.events.capacity() > KEPT_EVENTS {
             // As in a connection: a burst must not leave its queue behind.
             self.events = VecDeque::new();
         }

@@ -48,6 +48,35 @@ impl Outbound {
         }
     }
 
+    /// Queues `head` bytes, which `write` appends, and `body` after them.
+    pub(crate) fn push_after(
+        &mut self,
+        head: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+        body: Vec<u8>,
+    ) {
+        let bytes = head.saturating_add(body.len());
+        if bytes > GATHER_BYTES {
+            let mut alone = Vec::with_capacity(head);
+            write(&mut alone);
+            self.push(alone);
+            return self.push(body);
+        }
+        self.queued = self.queued.saturating_add(bytes);
+        if let Some(Chunk::Bytes(tail)) = self.chunks.back_mut()
+            && tail.len().saturating_add(bytes) <= GATHER_BYTES
+        {
+            tail.reserve_exact(GATHER_BYTES.saturating_sub(tail.len()));
+            write(tail);
+            tail.extend_from_slice(&body);
+        } else {
+            let mut chunk = Vec::with_capacity(GATHER_BYTES);
+            write(&mut chunk);
+            chunk.extend_from_slice(&body);
+            self.chunks.push_back(Chunk::Bytes(chunk));
+        }
+    }
+
     /// Queues `bytes`.
     pub(crate) fn push(&mut self, bytes: Vec<u8>) {
         self.queued = self.queued.saturating_add(bytes.len());

@@ -58,21 +58,33 @@ impl Holes {
     /// leaves is mostly exactly right for another, and large holes last. It is also one search,
     /// where first fit in address order would need a tree of its own.
     pub(super) fn plan(&mut self, blocks: u32) -> Option<Vec<Extent>> {
+        // Mostly there is one.
+        let mut extents = Vec::with_capacity(1);
+        self.walk(blocks, |extent| extents.extend(extent))?;
+        extents.sort_unstable();
+        Some(extents)
+    }
+
+    /// Whether [`Holes::plan`] would find a place.
+    pub(super) fn can_hold(&mut self, blocks: u32) -> bool {
+        self.walk(blocks, |_| {}).is_some()
+    }
+
+    fn walk(&mut self, blocks: u32, mut take: impl FnMut(Option<Extent>)) -> Option<()> {
         if blocks > self.blocks {
             return None;
         }
-        let mut extents = Vec::new();
         let mut missing = blocks;
-        for &(count, first) in self.by_size.iter().rev() {
+        for (taken, &(count, first)) in self.by_size.iter().rev().enumerate() {
             self.steps += 1;
             if missing <= count {
                 break;
             }
             // The last extent has to hold all that is missing, and no untaken hole is larger.
-            if extents.len() + 1 == MAX_EXTENTS {
+            if taken + 1 == MAX_EXTENTS {
                 return None;
             }
-            extents.extend(Extent::new(first, count));
+            take(Extent::new(first, count));
             missing -= count;
         }
         if missing > 0 {
@@ -80,10 +92,9 @@ impl Holes {
             // Not one that was taken above: those come later in this order than the hole that ended
             // the loop, which is large enough.
             let &(_, first) = self.by_size.range((missing, 0)..).next()?;
-            extents.extend(Extent::new(first, missing));
+            take(Extent::new(first, missing));
         }
-        extents.sort_unstable();
-        Some(extents)
+        Some(())
     }
 
     /// Takes out `extent`, which lies within one hole.

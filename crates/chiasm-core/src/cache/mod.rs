@@ -305,7 +305,7 @@ impl Cache {
             return Err(ReserveError::TooLarge { needed: blocks, region: self.total });
         }
         let no_slot = self.has_all_entries() && self.order.len() == 0;
-        if no_slot || self.reclaimable.plan(blocks).is_none() {
+        if no_slot || !self.reclaimable.can_hold(blocks) {
             let Usage { free, evictable, .. } = self.usage();
             return Err(ReserveError::Full { needed: blocks, free, evictable });
         }

@@ -3,6 +3,7 @@
 //!
 //! It must never match an ack with a request that it does not answer (hazard A5).
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::TransferId;
@@ -79,8 +80,12 @@ enum Peer {
 }
 
 impl Sessions {
-    fn id(&self, generation: u32) -> String {
-        if generation == 0 { self.base.clone() } else { format!("{}.{generation}", self.base) }
+    fn id(&self, generation: u32) -> Cow<'_, str> {
+        if generation == 0 {
+            Cow::Borrowed(&self.base)
+        } else {
+            Cow::Owned(format!("{}.{generation}", self.base))
+        }
     }
 
     /// The generation of a request for `hash` that goes out now, and whether it is a repetition.
@@ -127,10 +132,10 @@ impl Default for Link {
 
 impl Link {
     /// The session id that requests of this generation carry; empty unless the link is up.
-    pub(super) fn session(&self, generation: u32) -> String {
+    pub(super) fn session(&self, generation: u32) -> Cow<'_, str> {
         match &self.state {
             State::Up { sessions, .. } => sessions.id(generation),
-            State::Down { .. } | State::Closing { .. } => String::new(),
+            State::Down { .. } | State::Closing { .. } => Cow::Borrowed(""),
         }
     }
 

@@ -24,5 +24,14 @@ pub enum Progress {
     Closed(String),
 }
 
+/// System calls on a stream's socket, those included that found nothing or had no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// To receive.
+    pub reads: u64,
+    /// To send.
+    pub writes: u64,
+}
+
 /// Most bytes that one slice of work moves, so that a node's thread is never away for long.
 pub const SLICE_BYTES: usize = 1 << 20;

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::frame::{ANSWER_BYTES, AnswerFrame, MAX_PIPELINED, PREAMBLE, ReadFrame};
-use super::{Progress, SLICE_BYTES};
+use super::{Calls, Progress, SLICE_BYTES};
 
 /// Most bytes received before they are hashed: they are still in the core's cache then. Larger pieces
 /// were slower (measured with the example `plane_throughput` of `chiasm-node`).
@@ -44,7 +44,7 @@ struct Pending {
     transfer: TransferId,
     local: Vec<Extent>,
     bytes: u64,
-    digest: Option<LandedDigest>,
+    digest: bool,
     offset: u64,
     /// Its end has been reported; what still comes is dropped.
     abandoned: bool,
@@ -57,11 +57,15 @@ pub struct ReadStream {
     next_id: u32,
     /// In the order in which they were asked for, which is the order of the answers.
     pending: VecDeque<Pending>,
+    /// Of the bytes of the job in front, which are the only ones that land. Kept from job to job: making
+    /// a new one costs as much as copying 16 KiB.
+    digest: Option<LandedDigest>,
     header: [u8; ANSWER_BYTES],
     header_filled: usize,
     in_body: bool,
     ended: Vec<(TransferId, ReadEnd)>,
     last_progress: Nanos,
+    calls: Calls,
 }
 
 impl ReadStream {
@@ -72,11 +76,13 @@ impl ReadStream {
             outbox: PREAMBLE.to_vec(),
             next_id: 0,
             pending: VecDeque::new(),
+            digest: None,
             header: [0; ANSWER_BYTES],
             header_filled: 0,
             in_body: false,
             ended: Vec::new(),
             last_progress: now,
+            calls: Calls::default(),
         }
     }
 
@@ -105,7 +111,7 @@ impl ReadStream {
             transfer: job.transfer,
             local: job.local,
             bytes: job.bytes,
-            digest: job.digest.then(LandedDigest::new),
+            digest: job.digest,
             offset: 0,
             abandoned: false,
         });
@@ -141,6 +147,17 @@ impl ReadStream {
         !self.outbox.is_empty()
     }
 
+    /// Asks for what was started, as far as the socket takes it. [`ReadStream::progress`] does so as well,
+    /// and finds out what is wrong with a socket that takes nothing.
+    pub fn ask(&mut self, now: Nanos, socket: BorrowedFd<'_>) {
+        let _ = self.write(now, socket);
+    }
+
+    /// System calls since the last time that this was asked.
+    pub fn take_calls(&mut self) -> Calls {
+        std::mem::take(&mut self.calls)
+    }
+
     /// Whether no job is open.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -170,7 +187,7 @@ impl ReadStream {
         self.write(now, socket)?;
         let mut slice = SLICE_BYTES;
         while slice > 0 {
-            self.finish_full_job();
+            self.calls.reads += 1;
             let received =
                 if self.in_body { self.body(socket, region, slice) } else { self.head(socket) };
             match received {
@@ -189,13 +206,18 @@ impl ReadStream {
             if !self.in_body && self.header_filled == ANSWER_BYTES {
                 self.answer()?;
             }
+            self.finish_full_job();
+            // Nothing more is to come; what comes all the same makes the socket readable again.
+            if self.pending.is_empty() {
+                return Ok(Progress::Blocked);
+            }
         }
-        self.finish_full_job();
         Ok(Progress::Yielded)
     }
 
     fn write(&mut self, now: Nanos, socket: BorrowedFd<'_>) -> Result<(), String> {
         while !self.outbox.is_empty() {
+            self.calls.writes += 1;
             match rustix::net::send(socket, &self.outbox, SendFlags::NOSIGNAL) {
                 Ok(bytes) => {
                     self.outbox.drain(..bytes);
@@ -254,7 +276,8 @@ impl ReadStream {
             return Ok(bytes);
         }
         let bytes = region.receive(socket, &job.local, job.offset, length)?;
-        if let Some(digest) = &mut job.digest {
+        if job.digest {
+            let digest = self.digest.get_or_insert_default();
             digest.update(region, &job.local, job.offset, bytes).map_err(io::Error::other)?;
         }
         job.offset += bytes as u64;
@@ -265,14 +288,11 @@ impl ReadStream {
         let full = self.pending.front().is_some_and(|job| job.offset == job.bytes);
         if self.in_body && full {
             self.in_body = false;
-            let job = self.pending.front_mut();
-            let end = job.map(|job| ReadEnd::Landed {
-                bytes: job.bytes,
-                digest: job.digest.take().map(LandedDigest::finish),
-            });
-            if let Some(end) = end {
-                self.end_front(end);
-            }
+            let Some(job) = self.pending.front().map(|job| (job.bytes, job.digest)) else { return };
+            let (bytes, with_digest) = job;
+            // Also of a job that was abandoned: the next one's begins with none of its bytes.
+            let digest = with_digest.then(|| self.digest.get_or_insert_default().finish_one());
+            self.end_front(ReadEnd::Landed { bytes, digest });
         }
     }
 

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::frame::{ANSWER_BYTES, AnswerFrame, MAX_PIPELINED, PREAMBLE, READ_BYTES, ReadFrame};
-use super::{Progress, SLICE_BYTES};
+use super::{Calls, Progress, SLICE_BYTES};
 
 /// What a stream asks of the producer.
 pub trait Serving {
@@ -43,6 +43,7 @@ pub struct ServeStream {
     sending: Option<Sending>,
     last_progress: Nanos,
     slice_bytes: usize,
+    calls: Calls,
 }
 
 impl ServeStream {
@@ -57,6 +58,7 @@ impl ServeStream {
             sending: None,
             last_progress: now,
             slice_bytes: SLICE_BYTES,
+            calls: Calls::default(),
         }
     }
 
@@ -81,6 +83,11 @@ impl ServeStream {
     #[must_use]
     pub fn last_progress(&self) -> Nanos {
         self.last_progress
+    }
+
+    /// System calls since the last time that this was asked.
+    pub fn take_calls(&mut self) -> Calls {
+        std::mem::take(&mut self.calls)
     }
 
     /// The grant whose bytes are half way out: it is lost if the stream is closed now.
@@ -135,6 +142,8 @@ impl ServeStream {
     fn read(&mut self, now: Nanos, socket: BorrowedFd<'_>) -> Result<(), Over> {
         while self.wants_read() {
             let room = self.inbox.get_mut(self.filled..).unwrap_or_default();
+            let room_bytes = room.len();
+            self.calls.reads += 1;
             let bytes = match rustix::io::read(socket, room) {
                 Ok(0) => return Err(Over("the consumer closed the stream".into())),
                 Ok(bytes) => bytes,
@@ -145,6 +154,10 @@ impl ServeStream {
             self.filled += bytes;
             self.last_progress = now;
             self.parse()?;
+            // What comes after it makes the socket readable again.
+            if bytes < room_bytes {
+                break;
+            }
         }
         Ok(())
     }
@@ -209,6 +222,7 @@ impl ServeStream {
         }
         let header = sending.header.get(sending.header_sent..).unwrap_or_default();
         if !header.is_empty() {
+            self.calls.writes += 1;
             let more = sending.read.as_ref().is_some_and(|read| read.bytes > 0);
             let flags = if more { SendFlags::MORE } else { SendFlags::empty() };
             let sent = rustix::net::send(socket, header, flags | SendFlags::NOSIGNAL);
@@ -225,6 +239,7 @@ impl ServeStream {
             return Ok(Written::Finished);
         }
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(slice);
+        self.calls.writes += 1;
         let sent = region.send(socket, &read.extents, sending.offset, length);
         let Some(bytes) = unless_blocked(sent)? else { return Ok(Written::Blocked) };
         sending.offset += bytes as u64;

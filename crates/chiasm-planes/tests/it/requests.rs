@@ -71,6 +71,8 @@ fn an_end_of_stream_is_an_end() {
     let mut rig = Rig::new(10, unix_pair());
     send(&rig, &PREAMBLE[..5]);
     rig.read_socket = unix_pair().0;
+    // What came before it first; then the socket is still readable.
+    assert_eq!(rig.progress_serve(), Progress::Blocked);
     assert_eq!(rig.progress_serve(), Progress::Closed("the consumer closed the stream".into()));
 }
 
