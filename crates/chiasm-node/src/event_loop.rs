@@ -41,7 +41,7 @@ impl EventLoop {
         wake: Option<WakeSocket>,
     ) -> std::io::Result<Self> {
         let poller = Poller::new()?;
-        poller.add(&*shared.waker, token(Source::Waker, 0), Interest::READ)?;
+        shared.waker.register(&poller, token(Source::Waker, 0))?;
         inbound.register(&poller)?;
         status.register(&poller)?;
         if let Some(wake) = &wake {
@@ -67,13 +67,13 @@ impl EventLoop {
     }
 
     fn turn(mut self) -> std::io::Result<()> {
+        let mut ready = Vec::new();
         while !self.shared.is_stopping() {
-            let reported = !self.shared.workers.may_sleep(&self.shared.region);
-            let timeout = if reported { Some(Duration::ZERO) } else { self.timeout() };
-            let ready = self.poller.wait(timeout)?;
+            self.poller.wait(self.sleep(), &mut ready)?;
+            self.shared.waker.awake();
             let now = clock::now();
             self.shared.workers.take_reports(now, &self.shared);
-            for source in ready {
+            for source in ready.drain(..) {
                 self.dispatch(now, source);
             }
             self.outbound.copy(&self.shared);
@@ -86,7 +86,7 @@ impl EventLoop {
     fn dispatch(&mut self, now: Nanos, source: u64) {
         let Some((source, id)) = split(source) else { return };
         match source {
-            Source::Waker => self.shared.waker.drain(),
+            Source::Waker => {}
             Source::Worker => {
                 if let Some(wake) = &self.wake {
                     wake.drain();
@@ -115,6 +115,8 @@ impl EventLoop {
 
     /// Deadlines, and everything that the last inputs have brought about.
     fn settle(&mut self) {
+        // What has been changed up to here is looked at here.
+        self.shared.waker.awake();
         let now = clock::now();
         let due = self.shared.core().poll_timeout() <= now;
         let ended = if due { self.shared.core().handle_timeout(now) } else { Vec::new() };
@@ -142,13 +144,14 @@ impl EventLoop {
         if due {
             self.shared.notify();
         }
-        self.shared.note_sockets(SocketCounts {
+        let sockets = SocketCounts {
             connections: self.inbound.connections(),
             serving_streams: self.inbound.streams(),
             reading_streams: self.outbound.streams(),
             links_up: self.outbound.links().filter(|(_, state)| *state == LinkState::Up).count(),
             refused_connections: self.inbound.refused_connections(),
-        });
+        };
+        self.shared.note_sockets(sockets, self.poller.counts());
     }
 
     /// Says what has happened.
@@ -172,6 +175,16 @@ impl EventLoop {
             let Some(event) = event else { break };
             journal::log_dispatch(&event);
         }
+    }
+
+    /// How long this thread may sleep now. Nobody wakes it while there is something to do: it does not
+    /// say that it sleeps.
+    fn sleep(&self) -> Option<Duration> {
+        let timeout = self.timeout();
+        let may_sleep = timeout != Some(Duration::ZERO)
+            && self.shared.workers.may_sleep(&self.shared.region)
+            && self.shared.waker.may_sleep();
+        if may_sleep { timeout } else { Some(Duration::ZERO) }
     }
 
     fn timeout(&self) -> Option<Duration> {

@@ -202,10 +202,10 @@ impl Inbound {
 
     /// A connection is ready for what it waits for.
     pub(crate) fn ready(&mut self, now: Nanos, id: u64, shared: &Shared, poller: &Poller) {
-        self.sniff(now, id);
+        self.sniff(now, id, poller);
         if self.controls.get(&id).is_some_and(|control| control.sniffed) {
             if !self.owes_rows(id) {
-                self.read(now, id);
+                self.read(now, id, poller);
             }
             // Its greeting waited for the first byte; a full socket may have room again.
             self.flush(now, ConnectionId::from_u64(id), poller);
@@ -223,11 +223,12 @@ impl Inbound {
     }
 
     /// Looks at the first byte without taking it.
-    fn sniff(&mut self, now: Nanos, id: u64) {
+    fn sniff(&mut self, now: Nanos, id: u64, poller: &Poller) {
         let Some(control) = self.controls.get_mut(&id).filter(|control| !control.sniffed) else {
             return;
         };
         let mut first = [0; 1];
+        poller.count(|counts| counts.reads += 1);
         match rustix::net::recv(&control.socket, &mut first, RecvFlags::PEEK) {
             Ok((1.., _)) if first == [FIRST_BYTE] => self.become_stream(now, id),
             Ok(_) => control.sniffed = true,
@@ -253,10 +254,11 @@ impl Inbound {
         }
     }
 
-    fn read(&mut self, now: Nanos, id: u64) {
+    fn read(&mut self, now: Nanos, id: u64, poller: &Poller) {
         let Some(control) = self.controls.get(&id) else { return };
         let connection = ConnectionId::from_u64(id);
         let mut buffer = [0; READ_BYTES];
+        poller.count(|counts| counts.reads += 1);
         match rustix::io::read(&control.socket, &mut buffer) {
             Ok(0) => self.router.close(connection, CloseReason::PeerClosed),
             Ok(bytes) => {
@@ -371,6 +373,7 @@ impl Inbound {
             if left == 0 {
                 break true;
             }
+            poller.count(|counts| counts.writes += 1);
             match rustix::net::send(&control.socket, output, SendFlags::NOSIGNAL) {
                 Ok(written) => {
                     self.router.consume_output(now, id, written);

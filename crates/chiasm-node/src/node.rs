@@ -27,6 +27,7 @@ use crate::config::{ConfigError, NodeConfig};
 use crate::entry::{Loaded, Saving};
 use crate::event_loop::EventLoop;
 use crate::inbound::Inbound;
+use crate::io_counts::IoCounts;
 use crate::nixl::{ReadHelpers, ServeHelper};
 use crate::outbound::{Outbound, SharedMemory};
 use crate::planes;
@@ -170,6 +171,12 @@ impl Node {
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.shared.core().usage()
+    }
+
+    /// System calls of this node's thread, for measuring.
+    #[must_use]
+    pub fn io_counts(&self) -> IoCounts {
+        self.shared.io_counts()
     }
 
     /// What this node's peers asked for and were answered.

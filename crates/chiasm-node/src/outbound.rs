@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use chiasm_core::consumer::{ConsumerAction, FailureReason, ReadEnd, ReadOrder, TransferId};
+use chiasm_core::consumer::{ConsumerAction, FailureReason, ReadEnd, ReadOrder};
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::plane::Plane;
 use chiasm_core::time::Nanos;
@@ -149,6 +149,7 @@ impl Outbound {
         for endpoint in endpoints.keys() {
             self.pump_link(now, endpoint, shared, poller);
         }
+        self.streams.ask(now, poller);
         !endpoints.is_empty()
     }
 
@@ -247,7 +248,7 @@ impl Outbound {
     pub(crate) fn control_ready(&mut self, now: Nanos, id: u64, shared: &Shared, poller: &Poller) {
         let Some(endpoint) = self.sockets.get(&id).cloned() else { return };
         if let Some(link) = self.links.get_mut(&endpoint) {
-            link.ready(now, id);
+            link.ready(now, id, poller);
         }
         self.pump_link(now, &endpoint, shared, poller);
     }
@@ -312,17 +313,15 @@ impl Outbound {
     }
 
     fn report_ended(&mut self, shared: &Shared) {
-        let mut ended: Vec<(TransferId, ReadEnd)> = self.streams.take_ended();
-        ended.append(&mut self.shm.take_ended());
-        ended.append(&mut self.nixl.take_ended());
-        if ended.is_empty() {
+        let ended = [self.streams.take_ended(), self.shm.take_ended(), self.nixl.take_ended()];
+        if ended.iter().all(Vec::is_empty) {
             return;
         }
         // Taken after the last byte has landed, and never before: whatever stopped this thread in
         // between, a lease that has run out has run out (S2).
         let now = clock::now();
         let mut core = shared.core();
-        for (transfer, end) in ended {
+        for (transfer, end) in ended.into_iter().flatten() {
             core.read_ended(now, transfer, end);
         }
         drop(core);

@@ -14,6 +14,7 @@ use chiasm_core::time::Nanos;
 use chiasm_region::Region;
 
 use crate::clock;
+use crate::io_counts::IoCounts;
 use crate::metrics::{EventCounts, SocketCounts};
 use crate::news::News;
 use crate::poller::Waker;
@@ -28,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) workers: Workers,
     stopping: AtomicBool,
     events: Mutex<EventCounts>,
-    sockets: Mutex<SocketCounts>,
+    sockets: Mutex<(SocketCounts, IoCounts)>,
     contacted: Mutex<BTreeSet<Endpoint>>,
 }
 
@@ -121,12 +122,18 @@ impl Shared {
 
     /// The node's sockets as its thread last saw them.
     pub(crate) fn socket_counts(&self) -> SocketCounts {
-        *self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// What the node's thread has asked the system for, as of its latest turn.
+    pub(crate) fn io_counts(&self) -> IoCounts {
+        let (_, counts) = *self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        IoCounts { wake_ups: self.waker.rung(), ..counts }
     }
 
     /// The node's thread has looked at its sockets.
-    pub(crate) fn note_sockets(&self, counts: SocketCounts) {
-        *self.sockets.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+    pub(crate) fn note_sockets(&self, sockets: SocketCounts, io: IoCounts) {
+        *self.sockets.lock().unwrap_or_else(PoisonError::into_inner) = (sockets, io);
     }
 
     pub(crate) fn stop(&self) {

@@ -73,7 +73,9 @@ impl Streams {
     pub(super) fn ready(&mut self, now: Nanos, id: u64, shared: &Shared, poller: &Poller) {
         let Some(stream) = self.open.get_mut(&id) else { return };
         let mut core = Core { shared, now };
-        match stream.serve.progress(now, stream.socket.as_fd(), &shared.region, &mut core) {
+        let progress = stream.serve.progress(now, stream.socket.as_fd(), &shared.region, &mut core);
+        poller.count_calls(stream.serve.take_calls());
+        match progress {
             Progress::Closed(reason) => self.close(now, id, &reason, shared),
             Progress::Blocked | Progress::Yielded => {
                 let (read, write) = (stream.serve.wants_read(), stream.serve.wants_write());

@@ -104,7 +104,8 @@ impl World {
         let (mut refused, mut more) = (false, false);
         let mut ids = self.helpers.unheard();
         if ids.is_empty() {
-            let ready = self.poller.wait(None).unwrap();
+            let mut ready = Vec::new();
+            self.poller.wait(None, &mut ready).unwrap();
             ids = ready.into_iter().filter_map(split).map(|(_, id)| id).collect();
         }
         for id in ids {

@@ -138,7 +138,7 @@ impl ProducerLink {
     }
 
     /// The socket of this number is ready.
-    pub(super) fn ready(&mut self, now: Nanos, id: u64) {
+    pub(super) fn ready(&mut self, now: Nanos, id: u64, poller: &Poller) {
         let Some(control) = self.control.as_mut().filter(|control| control.id == id) else {
             return;
         };
@@ -154,6 +154,7 @@ impl ProducerLink {
             return;
         }
         let mut buffer = [0; READ_BYTES];
+        poller.count(|counts| counts.reads += 1);
         match rustix::io::read(&control.socket, &mut buffer) {
             Ok(0) => self.link.close(now, CloseReason::PeerClosed),
             Ok(bytes) => self.link.receive(now, buffer.get(..bytes).unwrap_or_default()),
@@ -245,6 +246,7 @@ impl ProducerLink {
             if output.is_empty() {
                 break Interest::READ;
             }
+            poller.count(|counts| counts.writes += 1);
             match rustix::net::send(&control.socket, output, SendFlags::NOSIGNAL) {
                 Ok(written) => self.link.consume_output(now, written),
                 Err(Errno::INTR) => {}

@@ -31,6 +31,8 @@ pub(super) struct Streams {
     /// Jobs that no stream has room for. Bounded by the transfers that the core starts.
     waiting: VecDeque<(Endpoint, ReadJob)>,
     ended: Vec<(TransferId, ReadEnd)>,
+    /// Streams with jobs that have not been asked for.
+    unasked: Vec<u64>,
     limits: NodeLimits,
 }
 
@@ -40,6 +42,7 @@ impl Streams {
             open: BTreeMap::new(),
             waiting: VecDeque::new(),
             ended: Vec::new(),
+            unasked: Vec::new(),
             limits: limits.clone(),
         }
     }
@@ -68,19 +71,31 @@ impl Streams {
         let may_open = count < self.limits.streams_per_peer;
         match best {
             Some((id, backlog)) if !may_open || backlog < SLICE_BYTES as u64 => {
-                self.give(now, id, job, poller);
+                self.give(now, id, job);
             }
             _ if may_open => self.connect(now, id, endpoint, address, job, poller),
             _ => self.waiting.push_back((endpoint.clone(), job)),
         }
     }
 
-    fn give(&mut self, now: Nanos, id: u64, job: ReadJob, poller: &Poller) {
+    fn give(&mut self, now: Nanos, id: u64, job: ReadJob) {
         if let Some(stream) = self.open.get_mut(&id) {
             stream.reads.start(now, job);
-            if !stream.connecting {
-                stream.update(Interest { read: true, write: true }, id, poller);
+            if !self.unasked.contains(&id) {
+                self.unasked.push(id);
             }
+        }
+    }
+
+    /// Asks for the jobs that were given to streams since the last call, many at once.
+    pub(super) fn ask(&mut self, now: Nanos, poller: &Poller) {
+        while let Some(id) = self.unasked.pop() {
+            let Some(stream) = self.open.get_mut(&id).filter(|stream| !stream.connecting) else {
+                continue;
+            };
+            stream.reads.ask(now, stream.socket.as_fd());
+            poller.count_calls(stream.reads.take_calls());
+            stream.update(Interest { read: true, write: stream.reads.wants_write() }, id, poller);
         }
     }
 
@@ -138,23 +153,25 @@ impl Streams {
                 Err(error) => return self.lose(id, &format!("no data stream: {error}")),
             }
         }
-        match stream.reads.progress(now, stream.socket.as_fd(), region) {
+        let progress = stream.reads.progress(now, stream.socket.as_fd(), region);
+        poller.count_calls(stream.reads.take_calls());
+        match progress {
             Progress::Closed(reason) => self.lose(id, &reason),
             Progress::Blocked | Progress::Yielded => {
                 let interest = Interest { read: true, write: stream.reads.wants_write() };
                 stream.update(interest, id, poller);
                 self.ended.extend(stream.reads.take_ended());
-                self.feed(now, id, poller);
+                self.feed(now, id);
             }
         }
     }
 
     /// Gives waiting jobs of the stream's endpoint to it while it has room.
-    fn feed(&mut self, now: Nanos, id: u64, poller: &Poller) {
+    fn feed(&mut self, now: Nanos, id: u64) {
         while let Some(stream) = self.open.get(&id).filter(|stream| stream.reads.has_room()) {
             let at = self.waiting.iter().position(|(endpoint, _)| *endpoint == stream.endpoint);
             let Some((_, job)) = at.and_then(|at| self.waiting.remove(at)) else { return };
-            self.give(now, id, job, poller);
+            self.give(now, id, job);
         }
     }
 
