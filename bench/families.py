@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 Order = tuple[str, *tuple[str, ...]]
-"""A program (`chiasm`: the command, `vllm`: a driver beside vLLM, `python`: one in `.venv`, `nixl`:
-one in `.venv` that needs NIXL as well) and its arguments."""
+"""A program (`chiasm`: the command, `vllm`: a driver beside vLLM, `nixl`: one that needs the
+example `drive` as well, `python`: one in `.venv`) and its arguments."""
 
 UPSTREAM = "bench.upstream"
 CONNECTORS = "bench.connectors"

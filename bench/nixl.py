@@ -2,51 +2,52 @@
 
 One read at a time on one host, blocks of 7168 bytes, all four kinds in turn. Chiasm's entries are
 contiguous and are one piece; a bare read is one descriptor between two Python agents without
-progress threads; upstream's transport has one descriptor a block. Runs in `.venv`, and needs
-`make vllm` and, in CHIASM_NIXL_DRIVE, what `cargo build --release -p chiasm-nixl --example drive`
-makes.
+progress threads; upstream's transport has one descriptor a block. Needs, in CHIASM_NIXL_DRIVE, what
+`cargo build --release -p chiasm-nixl --example drive` makes.
 """
 
 import random
-import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.apart import processes
 from bench.rows import Effort, parser, row
-from tests.interop.nixl.processes import BLOCK, Helper, Lines, Peer, environment, pattern
+from bench.upstream.transport import serve
+from tests.interop.nixl.processes import BLOCK, Helper, Lines, Peer, pattern
 
-TRANSPORT = Path(__file__).resolve().parent / "upstream" / "transport.py"
 # 64 MiB at most; those of `transfers` and, between them, some more.
 SIZES = (1, 36, 292, 2048, 9362)
 # Sizes of `transfers`, in bytes, by their blocks: a bare read is a bound there.
 BOUNDS = {36: 256 << 10, 292: 2 << 20, 2048: 14 << 20, 9362: 64 << 20}
 
 
-class Upstream(Lines):
+class Upstream:
     """Upstream's transport in a process of its own."""
 
     def __init__(self, name: str, blocks: int) -> None:
-        super().__init__([environment() / "bin/python", TRANSPORT], None)
-        self.say({"op": "start", "name": name, "blocks": blocks, "block_bytes": BLOCK})
-        self.about: dict[str, Any] = {}
-
-    def up(self) -> "Upstream":
-        """Importing vLLM takes seconds."""
-        self.about = self.line()["answer"]
-        return self
+        self.pipe, other = processes.Pipe()
+        arguments = (other, name, blocks, BLOCK)
+        self.process = processes.Process(target=serve, args=arguments, daemon=True)
+        self.process.start()
+        other.close()
+        self.about: dict[str, str] = self.pipe.recv()
 
     def ask(self, operation: str, /, **arguments: object) -> Any:
-        self.say({"op": operation, **arguments})
-        return self.line()["answer"]
+        self.pipe.send((operation, arguments))
+        return self.pipe.recv()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.join()
 
 
 class Fleet:
     """All of the processes."""
 
     def __init__(self, folder: Path, blocks: int) -> None:
-        self.running: list[Lines] = []
+        self.running: list[Lines | Upstream] = []
         self.blocks = blocks
         try:
             self.source: Upstream = self.add(Upstream("source", blocks))
@@ -58,8 +59,7 @@ class Fleet:
             self.helper.load(self.producer)
             self.helper.event("Loaded")
             self.reader.ask("load", metadata=self.producer.metadata.hex())
-            self.source.up()
-            self.sink.up().ask("add", **self.source.about)
+            self.sink.ask("add", **self.source.about)
         except BaseException:
             self.close()
             raise
@@ -129,7 +129,3 @@ def say(blocks: int, columns: dict[str, list[float]]) -> None:
         case = {"size_bytes": BOUNDS[blocks], "outstanding": 1}
         row("transfers", "bare NIXL read", case, "transfers_per_s", 1 / each)
         row("transfers", "bare NIXL read", case, "gb_per_s", blocks * BLOCK / each / 1e9)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

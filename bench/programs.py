@@ -25,8 +25,8 @@ class FailedError(Exception):
 class Host:
     """`bench.host` under the interpreter that has vLLM, started when it is needed first."""
 
-    def __init__(self, python: Path, site: Path | None) -> None:
-        self.python, self.site = python, site
+    def __init__(self, python: Path, site: Path | None, drive: Path | None) -> None:
+        self.python, self.site, self.drive = python, site, drive
         self.process: subprocess.Popen[bytes] | None = None
         self.errors = -1
         self.rest = b""
@@ -38,6 +38,8 @@ class Host:
         if self.site is not None:
             # Nothing but Chiasm's own package: vLLM's environment stays as it is.
             environment["PYTHONPATH"] = str(self.site)
+        if self.drive is not None:
+            environment["CHIASM_NIXL_DRIVE"] = str(self.drive)
         self.process = subprocess.Popen(
             [self.python, "-m", "bench.host"],
             cwd=ROOT,
@@ -116,7 +118,7 @@ class Programs:
         drive: Path | None = None,
     ) -> None:
         self.chiasm, self.vllm, self.drive = chiasm, vllm, drive
-        self.host = Host(vllm, site) if vllm is not None else None
+        self.host = Host(vllm, site, drive) if vllm is not None else None
 
     def has(self, program: str) -> bool:
         """Whether there is such a program here."""
@@ -124,12 +126,12 @@ class Programs:
             "chiasm": True,
             "python": True,
             "vllm": self.host is not None,
-            "nixl": self.vllm is not None and self.drive is not None,
+            "nixl": self.host is not None and self.drive is not None,
         }[program]
 
     def rows(self, program: str, arguments: list[str], effort: str) -> Iterator[Row]:
         """What it says, a row a line."""
-        if program == "vllm":
+        if program in ("vllm", "nixl"):
             assert self.host is not None
             module, *others = arguments
             yield from self.host.rows(module, [*others, "--effort", effort])
@@ -143,8 +145,6 @@ class Programs:
             command = [str(self.chiasm), "--json", "bench", *arguments, *flags]
         else:
             command = [sys.executable, "-m", *arguments, "--effort", effort]
-        if self.drive is not None:
-            environment["CHIASM_NIXL_DRIVE"] = str(self.drive)
         yield from lines(command, environment)
 
     def close(self) -> None:

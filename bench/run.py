@@ -16,6 +16,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,8 +38,13 @@ def measure(family: Family, programs: Programs, effort: str) -> list[Row]:
     return rows
 
 
-def run(names: list[str], programs: Programs, effort: str) -> list[Row]:
-    """All rounds of these families: each figure with its median, lowest and highest."""
+def run(
+    names: list[str], programs: Programs, effort: str, keep: Callable[[list[Row]], object]
+) -> None:
+    """All rounds of these families: each figure with its median, lowest and highest.
+
+    What there is so far is kept after each of them.
+    """
     found: dict[str, Row] = {}
     chosen = [family for family in FAMILIES if family.name in names]
     rounds = max(family.rounds for family in chosen) if effort == "full" else 1
@@ -51,7 +57,11 @@ def run(names: list[str], programs: Programs, effort: str) -> list[Row]:
             for row in measure(family, programs, effort):
                 key = json.dumps([row["family"], row["case"], row["what"], row["metric"]])
                 row_of_all = found.setdefault(key, {**row, "values": []})
-                row_of_all["values"].append(row.pop("value"))
+                values = row_of_all["values"]
+                values.append(row.pop("value"))
+                row_of_all.pop("value", None)
+                row_of_all["median"] = median(values)
+                row_of_all["lowest"], row_of_all["highest"] = min(values), max(values)
             now = time.monotonic()
             print(
                 f"  {now - begin:5.0f} s: round {at + 1} of {family.name}, {now - start:.0f} s,"
@@ -59,11 +69,7 @@ def run(names: list[str], programs: Programs, effort: str) -> list[Row]:
                 file=sys.stderr,
                 flush=True,
             )
-    for row in found.values():
-        row.pop("value", None)
-        row["median"] = median(row["values"])
-        row["lowest"], row["highest"] = min(row["values"]), max(row["values"])
-    return list(found.values())
+            keep(list(found.values()))
 
 
 def said_by(*command: str) -> str:
@@ -132,17 +138,23 @@ def main() -> None:
         load = machine["load_before"][0]
         print(f"warning: the load is {load:.1f}: other things run, and it shows", file=sys.stderr)
     start = time.monotonic()
+    day = machine["date"][:10]
+    out = arguments.out or ROOT / "bench" / "results" / f"{day}-{machine['commit'][:8]}"
+    table = ""
+
+    def keep(rows: list[Row]) -> None:
+        nonlocal table
+        machine["load_after"] = os.getloadavg()
+        machine["seconds"] = round(time.monotonic() - start)
+        table = write(out, machine, rows)
+
     try:
-        rows = run(arguments.families or names, programs, arguments.effort)
+        run(arguments.families or names, programs, arguments.effort, keep)
     except FailedError as error:
         sys.exit(f"error: {error}")
     finally:
         programs.close()
-    machine["load_after"] = os.getloadavg()
-    machine["seconds"] = round(time.monotonic() - start)
-    day = machine["date"][:10]
-    out = arguments.out or ROOT / "bench" / "results" / f"{day}-{machine['commit'][:8]}"
-    print(write(out, machine, rows))
+    print(table)
     print(f"in {out}", file=sys.stderr)
 
 

@@ -42,11 +42,11 @@ class Quiet:
         pass
 
 
-def requests(state: str, waiting: int, items: int, port: int) -> list[Any]:
+def requests(local: bool, waiting: int, items: int, port: int) -> list[Any]:
+    """So many, with input of their own or with announcements."""
     made = []
     for number in range(waiting):
         names = [f"{number:08x}{item:02x}{'a' * 54}" for item in range(items)]
-        local = state == "no params"
         features = [feature(name, ROWS, 10 * at, local) for at, name in enumerate(names)]
         offer = announced(port, ROWS, WIDTH)
         params = None if local else dict.fromkeys(names, offer)
@@ -144,9 +144,11 @@ def main(arguments: list[str]) -> None:
         port = silent.getsockname()[1]
         for waiting in WAITING[: effort.choose(4, 3, 1)]:
             for items in ITEMS:
+                announced_ones = requests(False, waiting, items, port)
+                with_input = requests(True, waiting, items, port)
+                gc.freeze()
                 for state in STATES:
-                    asked = requests(state, waiting, items, port)
-                    gc.freeze()
+                    asked = with_input if state == "no params" else announced_ones
                     us = measure(chosen.who, state, asked, port, seconds)
                     case = {"state": state, "waiting": waiting, "items": items}
                     row("admission", chosen.who, case, "call_us", us)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.connectors.apart import apart
+from bench.apart import apart
 from bench.connectors.config import (
     BLOCK_BYTES,
     EXTRA,

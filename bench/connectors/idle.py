@@ -11,7 +11,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from bench.connectors.apart import processes
+from bench.apart import processes
 from bench.connectors.config import (
     BLOCK_BYTES,
     EXTRA,

@@ -8,7 +8,7 @@ import sys
 import time
 from statistics import median
 
-from bench.connectors.apart import apart
+from bench.apart import apart
 from bench.connectors.config import EXTRA, WHO, chiasm_worker, scheduler_side, vllm_config
 from bench.connectors.memory import status_kib
 from bench.rows import Effort, parser, row

@@ -5,26 +5,24 @@ consumer's scheduler polls in steps of a millisecond. Bytes are compared apart f
 """
 
 import logging
-import multiprocessing
 import os
 import random
 import socket
+import sys
 import time
 from multiprocessing.connection import Connection
 from typing import Any
 
 from bench import rows
+from bench.apart import apart, processes
 from bench.rows import Effort, percentile_ms
 from bench.upstream.common import BLOCK_BYTES, COMPAT, fresh_name, region
-
-# Whoever runs this has imported what a child needs.
-processes = multiprocessing.get_context("fork")
 
 TICK_S = 0.001
 SIZES = (256 << 10, 2 << 20, 14 << 20, 64 << 20)
 OUTSTANDING = (1, 16, 96)
-# What all sources together may be, as in `chiasm bench transfers`.
-MOST_BYTES = 1400 << 20
+# What all sources together may be, as in `chiasm bench transfers`: in full and quickly.
+MOST_BYTES = (1400 << 20, 256 << 20, 8 << 20)
 STEPS_MS = (0, 50, 500, 2000)
 # Region of a production instance of 1 GB; the descriptor of all its blocks travels in each ack.
 LARGE_BLOCKS = 150_000
@@ -160,9 +158,23 @@ class Pair:
         self.producer.close()
 
 
+# What upstream gives up is asked for again, so often; then something is wrong.
+MOST_GIVEN_UP = 100
+
+
+def given_up(results: Any) -> list[str]:
+    """What was not read, and can be asked for again."""
+    assert not results.quarantined, f"upstream still reads {results.quarantined}"
+    words = {"tombstoned": results.tombstoned, "retryable": results.retryable}
+    for word, names in words.items():
+        if names:
+            print(f"upstream: {sorted(names)} {word}", file=sys.stderr, flush=True)
+    return [*results.tombstoned, *results.retryable]
+
+
 def ended(results: Any) -> list[str]:
-    failed = [*results.tombstoned, *results.retryable, *results.quarantined]
-    assert not failed, f"upstream gave up {failed}"
+    """What was read; nothing may have failed."""
+    assert not given_up(results), "upstream gave up"
     return list(results.completed)
 
 
@@ -172,6 +184,7 @@ class Watch:
     def __init__(self) -> None:
         self.longest_s = 0.0
         self.longest_cpu_s = 0.0
+        self.given_up = 0
 
     def step(self, reader: Reader) -> Any:
         start, start_cpu = time.perf_counter(), time.thread_time()
@@ -197,7 +210,13 @@ def fetch(
     done = 0
     start = time.perf_counter()
     while (elapsed := time.perf_counter() - start) < seconds or done < 3:
-        for name in ended(watch.step(reader)):
+        results = watch.step(reader)
+        for name in given_up(results):
+            watch.given_up += 1
+            assert watch.given_up <= MOST_GIVEN_UP, "upstream gives up again and again"
+            free.append(running.pop(name))
+            waiting.append(name)
+        for name in results.completed:
             slot = running.pop(name)
             if compared:
                 reader.check(name, slots[slot])
@@ -210,42 +229,47 @@ def fetch(
             reader.start(name, slots[slot])
         time.sleep(TICK_S)
     while running:
-        for name in ended(reader.tick()):
+        results = reader.tick()
+        for name in (*results.completed, *given_up(results)):
             del running[name]
         time.sleep(TICK_S)
     return done / elapsed
 
 
 def transfers(effort: Effort) -> None:
-    seconds = effort.choose(1.5, 0.3, 0.01)
     for size in SIZES[: effort.choose(4, 4, 1)]:
         entry = size // BLOCK_BYTES
-        sources = max(1, min(96, MOST_BYTES // size))
-        names = [str(at) for at in range(sources)]
+        sources = max(1, min(96, effort.choose(*MOST_BYTES) // size))
         room = entry * sources
-        # Those of the entries alone, and one as large as a production instance's.
-        regions = {"upstream": room, "upstream, 1 GB region": max(room, LARGE_BLOCKS)}
-        for what, blocks in regions.items():
-            large = what != "upstream"
-            if large and (blocks == room or effort.is_smoke):
-                continue
-            pair = Pair(blocks, names, entry, room)
-            many = OUTSTANDING[: effort.choose(3, 2, 1)]
-            for outstanding in (it for it in many if it <= sources):
-                slots = [list(range(at * entry, (at + 1) * entry)) for at in range(outstanding)]
-                # The first meeting costs more: the peer's descriptor is registered.
-                fetch(pair.reader, names[:1], slots[:1], 0.0)
-                fetch(pair.reader, names, slots, 0.0, compared=True)
-                watch = Watch()
-                rate = fetch(pair.reader, names, slots, seconds, watch=watch)
-                case = {"size_bytes": size, "outstanding": outstanding}
-                for metric, value in (
-                    ("transfers_per_s", rate),
-                    ("gb_per_s", rate * entry * BLOCK_BYTES / 1e9),
-                    ("longest_call_cpu_ms", watch.longest_cpu_s * 1e3),
-                ):
-                    rows.row("transfers", what, case, metric, value)
-            pair.close()
+        # Those of the entries alone, and one as large as a production instance's. Each in a process
+        # that has had nothing to do with NIXL, which does not outlive a fork.
+        apart(transfers_of, effort, "upstream", size, sources, room)
+        if room < LARGE_BLOCKS and not effort.is_smoke:
+            apart(transfers_of, effort, "upstream, 1 GB region", size, sources, LARGE_BLOCKS)
+
+
+def transfers_of(effort: Effort, what: str, size: int, sources: int, blocks: int) -> None:
+    """Entries of one size, out of a region of so many blocks."""
+    entry = size // BLOCK_BYTES
+    names = [str(at) for at in range(sources)]
+    pair = Pair(blocks, names, entry, entry * sources)
+    many = OUTSTANDING[: effort.choose(3, 2, 1)]
+    for outstanding in (it for it in many if it <= sources):
+        slots = [list(range(at * entry, (at + 1) * entry)) for at in range(outstanding)]
+        # The first meeting costs more: the peer's descriptor is registered.
+        fetch(pair.reader, names[:1], slots[:1], 0.0)
+        fetch(pair.reader, names, slots, 0.0, compared=True)
+        watch = Watch()
+        rate = fetch(pair.reader, names, slots, effort.choose(1.5, 0.3, 0.01), watch=watch)
+        case = {"size_bytes": size, "outstanding": outstanding}
+        for metric, value in (
+            ("transfers_per_s", rate),
+            ("gb_per_s", rate * entry * BLOCK_BYTES / 1e9),
+            ("longest_call_cpu_ms", watch.longest_cpu_s * 1e3),
+            ("given_up", watch.given_up),
+        ):
+            rows.row("transfers", what, case, metric, value)
+    pair.close()
 
 
 def spin() -> None:

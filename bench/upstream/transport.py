@@ -1,12 +1,8 @@
-"""Upstream's own NIXL transport, unmodified, for `bench/nixl.py`.
+"""Upstream's own NIXL transport, unmodified, in a process of its own, for `bench.nixl`."""
 
-Runs under the interpreter that has vLLM. One JSON line in, one JSON line out.
-"""
-
-import json
-import select
-import sys
+import os
 import time
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -48,25 +44,16 @@ class Upstream:
         return took
 
 
-def serve() -> None:
-    """Answer commands until standard input ends."""
-    upstream: Upstream | None = None
-    while True:
-        if upstream is not None:
-            while not select.select([sys.stdin], [], [], 0.001)[0]:
+def serve(pipe: Connection, name: str, blocks: int, block_bytes: int) -> None:
+    """Answer commands until the pipe ends."""
+    upstream = Upstream(name, blocks, block_bytes)
+    pipe.send(upstream.about())
+    try:
+        while True:
+            while not pipe.poll(0.001):
                 upstream.transport.get_new_notifs()
-        line = sys.stdin.readline()
-        if not line:
-            return
-        command = json.loads(line)
-        operation = command.pop("op")
-        if operation == "start":
-            upstream = Upstream(**command)
-            answer: Any = upstream.about()
-        else:
-            answer = getattr(upstream, operation)(**command)
-        print(json.dumps({"answer": answer}), flush=True)
-
-
-if __name__ == "__main__":
-    serve()
+            operation, arguments = pipe.recv()
+            pipe.send(getattr(upstream, operation)(**arguments))
+    except (EOFError, OSError):
+        # NIXL's threads and an interpreter that ends do not always agree.
+        os._exit(0)
