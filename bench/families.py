@@ -1,6 +1,6 @@
 """Groups of figures, and who says them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 Order = tuple[str, *tuple[str, ...]]
 """A program (`chiasm`: the command, `vllm`: a driver beside vLLM, `nixl`: one that needs the
@@ -19,7 +19,9 @@ class Family:
     # Rounds of the full run; what takes minutes repeats inside.
     rounds: int = 3
     # What takes a minute by its nature, and is left out where there are three.
-    full_only: tuple[Order, ...] = field(default=())
+    full_only: tuple[Order, ...] = ()
+    # The metrics of the picture; all of them if none is named.
+    pictured: tuple[str, ...] = ()
 
 
 def both(driver: str) -> tuple[Order, ...]:
@@ -39,10 +41,20 @@ FAMILIES = (
             ("vllm", f"{UPSTREAM}.pair", "transfers"),
             ("python", "bench.bounds"),
         ),
+        pictured=("gb_per_s",),
     ),
-    Family("nixl", (("nixl", "bench.nixl"),)),
-    Family("latency", (("chiasm", "latency"), ("vllm", f"{UPSTREAM}.pair", "latency")), rounds=2),
-    Family("contact", (("chiasm", "contact"), *both("contact"))),
+    Family("nixl", (("nixl", "bench.nixl"),), pictured=("minimum_ms",)),
+    Family(
+        "latency",
+        (("chiasm", "latency"), ("vllm", f"{UPSTREAM}.pair", "latency")),
+        rounds=2,
+        pictured=("to_ready_p50_ms", "to_ready_p99_ms"),
+    ),
+    Family(
+        "contact",
+        (("chiasm", "contact"), *both("contact")),
+        pictured=("first_ms", "scheduler_cpu_ms"),
+    ),
     Family("startup", both("startup"), rounds=2),
     Family(
         "fallback",

@@ -112,9 +112,12 @@ def write(out: Path, machine: dict[str, Any], rows: list[Row]) -> str:
     (out / "results.json").write_text(text + "\n")
     table = markdown(machine, rows)
     (out / "tables.md").write_text(table)
-    for name in dict.fromkeys(row["family"] for row in rows):
-        of_family = [row for row in rows if row["family"] == name]
-        (out / f"{name}.svg").write_text(picture(name, of_family))
+    for family in FAMILIES:
+        shown = [row for row in rows if row["family"] == family.name]
+        if family.pictured:
+            shown = [row for row in shown if row["metric"] in family.pictured]
+        if shown:
+            (out / f"{family.name}.svg").write_text(picture(family.name, shown))
     return table
 
 

@@ -58,17 +58,24 @@ def metric_table(rows: list[dict[str, Any]]) -> list[str]:
     return table
 
 
+def about(machine: dict[str, Any]) -> str:
+    """What ran where, as a sentence or two."""
+    before, after = machine["load_before"][0], machine["load_after"][0]
+    effort = "" if machine["effort"] == "full" else f", {machine['effort']}"
+    return (
+        f"Commit {machine['commit'][:12]}{' with changes' if machine['changed'] else ''},"
+        f" vLLM {machine['vllm'] or 'not measured'}, {machine['cpu']}, {machine['cores']} cores,"
+        f" {machine['memory_gib']} GiB, Linux {machine['kernel']}; load"
+        f" {before:.1f} before and {after:.1f} after{effort}, {machine['seconds']} s in all."
+    )
+
+
 def markdown(machine: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """Everything as a page."""
     page = [
         f"# Chiasm beside ECCPUConnector, {machine['date'][:10]}",
         "",
-        f"Commit {machine['commit'][:12]}{' with changes' if machine['changed'] else ''},"
-        f" vLLM {machine['vllm'] or 'not measured'}, {machine['cpu']}, {machine['cores']} cores,"
-        f" {machine['memory_gib']} GiB, Linux {machine['kernel']}, load"
-        f" {machine['load_before'][0]:.1f} before and {machine['load_after'][0]:.1f} after"
-        f"{'' if machine['effort'] == 'full' else ', ' + machine['effort']},"
-        f" {machine['seconds']} s in all.",
+        about(machine),
         "Medians of the rounds, in brackets the lowest and the highest.",
         "",
         "## Targets",

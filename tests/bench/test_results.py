@@ -3,7 +3,10 @@
 import xml.etree.ElementTree as ET
 from typing import Any
 
+import pytest
+
 from bench.picture import picture
+from bench.publish import BEGIN, END, PAGE, replaced, section
 from bench.tables import markdown, number
 from bench.targets import PARTS, Run, targets
 
@@ -108,3 +111,14 @@ def test_a_worst_case_is_not_known_before_all_cases_are() -> None:
     worst = [target.value for target in targets(rows) if target.what.endswith("worst p99")]
     assert worst == [2.0]
     assert all(target.value is None for target in targets(rows[:2]))
+
+
+def test_a_run_is_published_between_the_marks_of_the_page() -> None:
+    page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    assert replaced(page, "new") == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+    with pytest.raises(ValueError, match="has no"):
+        replaced("before\nafter\n", "new")
+    text = section("../bench/results/x", MACHINE, [])
+    assert "(../bench/results/x/tables.md)" in text
+    assert "load 0.0 before and 1.0 after" in text
+    assert replaced(PAGE.read_text(), text).count(text) == 1
