@@ -96,7 +96,9 @@ class Upstream:
             self.signal(signal.SIGCONT)
         self.wait()
         os.close(self.pidfd)
-        Path(f"/dev/shm/vllm_ec_chiasm-interop-{self.pid}.mmap").unlink(missing_ok=True)
+        for rank in ("", "_dp0"):
+            region = Path(f"/dev/shm/vllm_ec_chiasm-interop-{self.pid}{rank}.mmap")
+            region.unlink(missing_ok=True)
 
 
 class Producer(Upstream):
