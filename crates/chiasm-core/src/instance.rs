@@ -16,7 +16,7 @@ use crate::admission::{Admission, AdmissionConfig, Decision, Event, Item, ItemRe
 use crate::allowlist::Allowlist;
 use crate::cache::{Cache, EntryKey, EvictionPolicy, ReserveError, StateError, Usage};
 use crate::consumer::{
-    Consumer, ConsumerAction, ConsumerConfig, FailureReason, ReadEnd, TransferId,
+    Consumer, ConsumerAction, ConsumerConfig, FailureReason, ReadEnd, ReceivedAck, TransferId,
 };
 use crate::digest::Digest;
 use crate::dispatch::Dispatches;
@@ -28,7 +28,7 @@ use crate::producer::{
     GrantToken, NixlAgent, PeerId, Producer, ProducerConfig, ReaderRegion, StreamId, StreamRead,
 };
 use crate::time::Nanos;
-use crate::wire::{MemDescError, Message, Progression};
+use crate::wire::{DecodeError, Message};
 
 /// What an instance is told once.
 #[derive(Clone, Debug)]
@@ -170,21 +170,20 @@ impl Instance {
         self.settle(now);
     }
 
-    /// One message from a producer. [`Instance::receive_scanned`] if it is large.
+    /// [`Consumer::receive`].
     pub fn receive(&mut self, now: Nanos, endpoint: &Endpoint, payload: &[u8]) {
         self.consumer.receive(now, endpoint, payload, &mut self.cache);
         self.settle(now);
     }
 
-    /// [`Consumer::receive_scanned`].
-    pub fn receive_scanned(
+    /// [`Consumer::receive_ack`].
+    pub fn receive_ack(
         &mut self,
         now: Nanos,
         endpoint: &Endpoint,
-        payload: &[u8],
-        region: Result<Progression, MemDescError>,
+        message: &Result<ReceivedAck<'_>, DecodeError>,
     ) {
-        self.consumer.receive_scanned(now, endpoint, payload, region, &mut self.cache);
+        self.consumer.receive_ack(now, endpoint, message, &mut self.cache);
         self.settle(now);
     }
 

@@ -36,9 +36,13 @@ pub const MAX_REGION_NAME_BYTES: usize = 200;
 /// RDMA; each RDMA device adds some dozens.
 pub const MAX_AGENT_METADATA_BYTES: usize = 64 << 10;
 
-/// Longest message in bytes whose descriptor list is scanned where it is received, under the lock that
-/// the engine's thread shares: 4,000 rows, some 20 us. That of a larger one is scanned before.
+/// Longest message in bytes whose descriptor list is scanned in one go: 4,000 rows, some 20 us. That of a
+/// larger one is scanned in slices.
 pub const MAX_BYTES_SCANNED_INLINE: usize = 64 << 10;
+
+/// Most runs of adjacent blocks in one entry of an upstream producer, whose blocks may lie anywhere: 50 MB of
+/// the narrowest rows in use (1.5 KB) are 34,000 rows. A read over NIXL has as many pieces at most.
+pub const MAX_RUNS: usize = 65_536;
 
 /// Hashes asked for on one link under one session id, until the peer has shown that it numbers attempts.
 pub const MAX_HASHES_PER_SESSION: usize = 1024;

@@ -4,8 +4,15 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::time::Duration;
 
-use chiasm_core::wire::{AckLimits, XferAck, XferReq, decode_progression, decode_rows};
+use chiasm_core::cache::{Cache, EvictionPolicy};
+use chiasm_core::consumer::{Consumer, ConsumerConfig, ReceivedAck, Wanted};
+use chiasm_core::endpoint::Endpoint;
+use chiasm_core::mm_hash::MmHash;
+use chiasm_core::plane::Plane;
+use chiasm_core::time::Nanos;
+use chiasm_core::wire::{AckLimits, AckStatus, XferAck, XferReq, decode_progression, decode_rows};
 
 struct Counting;
 
@@ -116,4 +123,44 @@ fn an_accepted_ack_costs_its_indices_and_nothing_else() {
 #[test]
 fn the_counter_counts() {
     assert_eq!(allocated_in(|| drop(std::hint::black_box(vec![0_u8; 12_345]))), 12_345);
+}
+
+/// What the consumer allocates to take an ack with so many block indices, which it refuses.
+fn taking_an_ack_of(blocks: u64) -> usize {
+    let source = Endpoint::parse("10.0.0.1:5601").unwrap();
+    let mut cache = Cache::new(4, EvictionPolicy::Fifo);
+    let mut consumer = Consumer::new(ConsumerConfig {
+        compat_hash: "same".into(),
+        fingerprint: None,
+        epoch: 4,
+        session: "s".into(),
+        block_size_bytes: 64,
+        planes: [Plane::Nixl].into_iter().collect(),
+        host: None,
+        region: None,
+        verify: true,
+        ack_timeout: Duration::from_secs(30),
+        read_timeout: Duration::from_secs(20),
+        lease_margin: Duration::from_secs(1),
+    });
+    let hash = MmHash::new("h").unwrap();
+    let wanted =
+        Wanted { hash, source: source.clone(), rows: 1, width: 16, blocks: 1, dtype: None };
+    consumer.start(Nanos::ZERO, wanted);
+    consumer.link_up(Nanos::ZERO, &source);
+    let src_block_indices = (0..blocks).collect();
+    let ack = XferAck { src_block_indices, ..XferAck::bare("h", AckStatus::Ok) }.encode();
+    let received = ReceivedAck::decode(&ack, &AckLimits::default());
+    let allocated = allocated_in(|| {
+        consumer.receive_ack(Nanos::ZERO, &source, &received, &mut cache);
+    });
+    let outcome = consumer.poll_finished().unwrap().outcome;
+    assert!(outcome.is_err_and(|failure| failure.reason.to_string().contains("session")));
+    allocated
+}
+
+/// The consumer is shared with the engine's thread: what a list costs has been paid before.
+#[test]
+fn taking_an_ack_with_a_long_list_costs_no_more_than_with_a_short_one() {
+    assert_eq!(taking_an_ack_of(1 << 20), taking_an_ack_of(1));
 }

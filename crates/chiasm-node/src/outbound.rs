@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use chiasm_core::consumer::{ConsumerAction, FailureReason, ReadEnd, ReadOrder};
+use chiasm_core::consumer::{ConsumerAction, FailureReason, ReadEnd, ReadOrder, ReceivedAck};
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::plane::Plane;
 use chiasm_core::time::Nanos;
-use chiasm_core::wire::{MemDescError, Progression};
+use chiasm_core::wire::{AckLimits, MemDescError, Progression};
 use chiasm_planes::tcp::ReadJob;
 
 pub(crate) use self::shm::SharedMemory;
@@ -288,7 +288,8 @@ impl Outbound {
                     changed = true;
                 }
                 link::LinkNews::Message(payload) => {
-                    if let Some(payload) = self.lists.put_off(endpoint, payload) {
+                    if let Some(payload) = self.lists.put_off(endpoint, payload, ack_limits(shared))
+                    {
                         take(now, endpoint, &payload, None, shared);
                         changed = true;
                     }
@@ -393,7 +394,7 @@ impl Outbound {
     }
 }
 
-/// Hands a message to the core.
+/// Hands a message to the core, which is not locked while it is decoded, nor while its lists are dropped.
 fn take(
     now: Nanos,
     endpoint: &Endpoint,
@@ -401,10 +402,17 @@ fn take(
     region: Option<Result<Progression, MemDescError>>,
     shared: &Shared,
 ) {
-    match region {
-        None => shared.core().receive(now, endpoint, payload),
-        Some(region) => shared.core().receive_scanned(now, endpoint, payload, region),
-    }
+    let limits = ack_limits(shared);
+    let message = match region {
+        None => ReceivedAck::decode(payload, &limits),
+        Some(region) => ReceivedAck::scanned(payload, &limits, region),
+    };
+    shared.core().receive_ack(now, endpoint, &message);
+}
+
+/// No entry has more blocks than this node's region.
+fn ack_limits(shared: &Shared) -> AckLimits {
+    AckLimits { max_blocks: shared.region.blocks() as usize }
 }
 
 fn not_allowed() -> FailureReason {

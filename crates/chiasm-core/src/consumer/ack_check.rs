@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::agent::{Agents, RemoteEntry, upstream_entry};
-use super::{ConsumerConfig, FailureReason, Wanted};
+use super::{ConsumerConfig, FailureReason, ReceivedAck, Wanted};
 use crate::digest::Digest;
 use crate::entry::EntryMeta;
 use crate::excerpt::Excerpt;
@@ -11,7 +11,7 @@ use crate::extent::blocks_in;
 use crate::limits::UPSTREAM_LEASE;
 use crate::plane::{Plane, PlaneList};
 use crate::producer::GrantToken;
-use crate::wire::{AckExtension, MemDescError, Progression, XferAck};
+use crate::wire::AckExtension;
 
 /// What both sides agree to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,18 +32,17 @@ pub(super) struct Against<'a> {
     pub(super) session: &'a str,
     pub(super) offered: PlaneList,
     pub(super) config: &'a ConsumerConfig,
-    /// What the ack's descriptor list was found to be, if it has one.
-    pub(super) region: Option<Result<Progression, MemDescError>>,
 }
 
 /// Checks everything that an OK ack says against the announcement (PROTOCOL 32); turns a NACK into its
 /// reason. On nixl it also says where the entry lies.
 pub(super) fn check(
-    ack: &XferAck<'_>,
-    against: Against<'_>,
+    received: &ReceivedAck<'_>,
+    against: &Against<'_>,
     agents: &mut Agents,
 ) -> Result<(AgreedRead, Option<RemoteEntry>), FailureReason> {
-    let Against { wanted, session, offered, config, region } = against;
+    let Against { wanted, session, offered, config } = *against;
+    let ack = &received.ack;
     let extension = ack.chiasm.as_ref();
     let word = extension.and_then(|extension| extension.reason).map(printable);
     if let Some(reason) = FailureReason::of_nack(ack.status, &word.unwrap_or_default()) {
@@ -58,7 +57,7 @@ pub(super) fn check(
                 "an upstream producer can be read over nixl only, which is not available here";
             return Err(FailureReason::NoPlane(reason.into()));
         }
-        return upstream(wanted, ack, region, config).map(|(read, entry)| (read, Some(entry)));
+        return upstream(wanted, received, config).map(|(read, entry)| (read, Some(entry)));
     };
     let plane = plane(extension, offered)?;
     let meta = meta(wanted, extension, config)?;
@@ -96,8 +95,7 @@ pub(super) fn check(
 /// constants.
 fn upstream(
     wanted: &Wanted,
-    ack: &XferAck<'_>,
-    region: Option<Result<Progression, MemDescError>>,
+    received: &ReceivedAck<'_>,
     config: &ConsumerConfig,
 ) -> Result<(AgreedRead, RemoteEntry), FailureReason> {
     let (rows, width) = (wanted.rows, wanted.width);
@@ -112,7 +110,7 @@ fn upstream(
             wanted.blocks
         )));
     }
-    let entry = upstream_entry(ack, region, config.block_size_bytes, wanted.blocks)?;
+    let entry = upstream_entry(received, config.block_size_bytes, wanted.blocks)?;
     let plane = Plane::Nixl;
     let read =
         AgreedRead { plane, token: None, meta, digest: None, epoch: 0, lease: UPSTREAM_LEASE };

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use super::FailureReason;
 use super::ack_check::mismatch;
+use super::received::ReceivedAck;
 use crate::endpoint::Endpoint;
 use crate::extent::Extent;
 use crate::limits::{MAX_AGENT_METADATA_BYTES, MAX_LINKS};
-use crate::wire::{AckExtension, MemDescError, Progression, XferAck};
+use crate::wire::{AckExtension, Progression, XferAck};
 
 /// What is known of a Chiasm producer's agent.
 #[derive(Clone, Debug)]
@@ -74,13 +75,13 @@ impl Agents {
     }
 }
 
-/// What an upstream producer says of its agent: `region` is what its descriptor list was found to be.
+/// What an upstream producer says of its agent.
 pub(super) fn upstream_entry(
-    ack: &XferAck<'_>,
-    region: Option<Result<Progression, MemDescError>>,
+    received: &ReceivedAck<'_>,
     block_size_bytes: u64,
     blocks: u32,
 ) -> Result<RemoteEntry, FailureReason> {
+    let ack = &received.ack;
     if ack.src_block_indices.len() as u64 != u64::from(blocks) {
         return Err(mismatch(format!(
             "{} blocks granted, {blocks} announced",
@@ -88,7 +89,8 @@ pub(super) fn upstream_entry(
         )));
     }
     let metadata = checked_metadata(ack.agent_metadata)?;
-    let region = region.ok_or_else(|| mismatch("it describes no region".into()))?;
+    let region =
+        received.region.clone().ok_or_else(|| mismatch("it describes no region".into()))?;
     let region = region.map_err(|error| mismatch(format!("its region cannot be: {error}")))?;
     if region.block_bytes() != block_size_bytes || region.stride() != block_size_bytes {
         return Err(mismatch(format!(
@@ -100,7 +102,7 @@ pub(super) fn upstream_entry(
     if region.device_id() != 0 {
         return Err(mismatch(format!("its region is on device {}", region.device_id())));
     }
-    let extents = runs(&ack.src_block_indices, region.count())?;
+    let extents = received.extents(region.count())?;
     Ok(RemoteEntry { metadata, region, extents })
 }
 
@@ -112,27 +114,6 @@ fn checked_metadata(metadata: &[u8]) -> Result<Arc<[u8]>, FailureReason> {
             "{more} bytes of agent metadata, {MAX_AGENT_METADATA_BYTES} may be"
         ))),
     }
-}
-
-/// Adjacent indices as extents, in their order.
-fn runs(indices: &[u64], blocks: u32) -> Result<Vec<Extent>, FailureReason> {
-    let mut runs: Vec<Extent> = Vec::new();
-    for index in indices {
-        let block = u32::try_from(*index).ok().filter(|block| *block < blocks);
-        let block = block.ok_or_else(|| {
-            mismatch(format!("block {index} is outside its region of {blocks} blocks"))
-        })?;
-        let (first, count) = match runs.last() {
-            Some(last) if last.end() == block => (last.first(), last.count().saturating_add(1)),
-            _ => (block, 1),
-        };
-        if count > 1 {
-            runs.pop();
-        }
-        // `block` is below a number of 32 bits, so no end overflows.
-        runs.extend(Extent::new(first, count));
-    }
-    Ok(runs)
 }
 
 impl RemoteEntry {
@@ -165,16 +146,6 @@ mod tests {
 
     fn extent(first: u32, count: u32) -> Extent {
         Extent::new(first, count).unwrap()
-    }
-
-    #[test]
-    fn adjacent_indices_are_one_run_and_their_order_is_kept() {
-        let found = runs(&[7, 8, 9, 3, 2, 5, 6], 10).unwrap();
-        assert_eq!(found, [extent(7, 3), extent(3, 1), extent(2, 1), extent(5, 2)]);
-        assert_eq!(runs(&[], 10).unwrap(), []);
-        assert!(runs(&[10], 10).is_err());
-        assert!(runs(&[u64::MAX], u32::MAX).is_err());
-        assert!(runs(&[1 << 32], u32::MAX).is_err());
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod config;
 mod failure;
 mod link;
 mod outcome;
+mod received;
 mod release;
 mod take_ack;
 mod transfer;
@@ -25,6 +26,7 @@ pub use self::action::{ConsumerAction, ReadEnd, ReadOrder, RemoteAgent, RemoteRe
 pub use self::config::ConsumerConfig;
 pub use self::failure::{Failure, FailureClass, FailureReason};
 pub use self::outcome::{Arrived, ConsumerCounters, Finished};
+pub use self::received::ReceivedAck;
 pub use self::transfer::{TransferId, Wanted};
 
 use self::ack_check::AgreedRead;
@@ -41,8 +43,7 @@ use crate::mm_hash::MmHash;
 use crate::plane::Plane;
 use crate::time::Nanos;
 use crate::wire::{
-    AckLimits, CONNECTOR_VERSION, DecodeError, MemDescError, Progression, ReqExtension,
-    WIRE_REVISION, XferAck, XferReq, decode_progression,
+    AckLimits, CONNECTOR_VERSION, DecodeError, ReqExtension, WIRE_REVISION, XferReq,
 };
 
 /// The consumer's side of the control protocol.
@@ -153,31 +154,20 @@ impl Consumer {
         self.config.planes = self.config.planes.without(plane);
     }
 
-    /// One message from the producer at `endpoint`. A descriptor list in it is read here, row by row:
-    /// use [`Consumer::receive_scanned`] for messages longer than [`limits::MAX_BYTES_SCANNED_INLINE`].
+    /// One message from the producer at `endpoint`. It is decoded here: whoever shares this machine with
+    /// others decodes it before, and calls [`Consumer::receive_ack`].
     pub fn receive(&mut self, now: Nanos, endpoint: &Endpoint, payload: &[u8], cache: &mut Cache) {
-        self.take_message(now, endpoint, payload, None, cache);
+        let limits = AckLimits { max_blocks: cache.usage().total as usize };
+        self.receive_ack(now, endpoint, &ReceivedAck::decode(payload, &limits), cache);
     }
 
-    /// One message whose descriptor list has been read before, in slices, by
-    /// [`ProgressionScan`](crate::wire::ProgressionScan): `region` is what was found.
-    pub fn receive_scanned(
+    /// One message from the producer at `endpoint`, or why it is none. Its limit should be the blocks of
+    /// the cache: no entry has more.
+    pub fn receive_ack(
         &mut self,
         now: Nanos,
         endpoint: &Endpoint,
-        payload: &[u8],
-        region: Result<Progression, MemDescError>,
-        cache: &mut Cache,
-    ) {
-        self.take_message(now, endpoint, payload, Some(region), cache);
-    }
-
-    fn take_message(
-        &mut self,
-        now: Nanos,
-        endpoint: &Endpoint,
-        payload: &[u8],
-        scanned: Option<Result<Progression, MemDescError>>,
+        message: &Result<ReceivedAck<'_>, DecodeError>,
         cache: &mut Cache,
     ) {
         if !self.links.get(endpoint).is_some_and(Link::is_up) {
@@ -187,9 +177,9 @@ impl Consumer {
         if let Some(link) = self.links.get_mut(endpoint) {
             link.hear(now);
         }
-        let limits = AckLimits { max_blocks: cache.usage().total as usize };
-        match XferAck::decode(payload, &limits) {
-            Ok(ack) => {
+        match message {
+            Ok(received) => {
+                let ack = &received.ack;
                 let attempt = ack.chiasm.as_ref().map(|extension| extension.attempt);
                 if let Some(extension) = &ack.chiasm {
                     self.away.seen(endpoint, extension.epoch);
@@ -199,23 +189,17 @@ impl Consumer {
                     self.counters.ack_latency.observe(now.since(answer.sent));
                 }
                 match answer {
-                    Some(answer) if answer.given_up => self.decline(endpoint, &answer, &ack),
-                    Some(answer) => {
-                        let list = ack.mem_descriptor;
-                        let needed = !list.is_empty() && ack.chiasm.is_none();
-                        let scan = || needed.then(|| decode_progression(list, u32::MAX));
-                        let region = scanned.or_else(scan);
-                        self.take_ack(now, endpoint, &answer, (&ack, region), cache);
-                    }
+                    Some(answer) if answer.given_up => self.decline(endpoint, &answer, ack),
+                    Some(answer) => self.take_ack(now, endpoint, &answer, received, cache),
                     None => {}
                 }
             }
             Err(DecodeError::UnknownStatus { mm_hash, status, attempt }) => {
                 let hash = mm_hash.as_ref().map_or("", MmHash::as_str);
-                if let Some(answer) = self.answered(endpoint, hash, attempt, "")
+                if let Some(answer) = self.answered(endpoint, hash, *attempt, "")
                     && !answer.given_up
                 {
-                    self.fail(answer.transfer, FailureReason::UnknownStatus(status));
+                    self.fail(answer.transfer, FailureReason::UnknownStatus(*status));
                 }
             }
             Err(error) => self.close(endpoint, FailureReason::Garbage(error.to_string())),

@@ -8,26 +8,27 @@ use super::action::{ConsumerAction, ReadOrder, RemoteAgent, RemoteRegion};
 use super::agent::RemoteEntry;
 use super::link::{Answer, Link};
 use super::transfer::{Held, Reading, State, Transfer};
-use super::{Consumer, FailureReason, TransferId};
+use super::{Consumer, FailureReason, ReceivedAck, TransferId};
 use crate::cache::{Cache, ReserveError};
 use crate::endpoint::Endpoint;
 use crate::limits::MIN_UPSTREAM_LEASE_LEFT;
 use crate::mm_hash::MmHash;
 use crate::plane::Plane;
 use crate::time::Nanos;
-use crate::wire::{MemDescError, Progression, XferAck};
+use crate::wire::XferAck;
 
 impl Consumer {
-    /// An ack that its transfer waits for. `region` is what its descriptor list was found to be.
+    /// An ack that its transfer waits for.
     pub(super) fn take_ack(
         &mut self,
         now: Nanos,
         source: &Endpoint,
         answer: &Answer,
-        (ack, region): (&XferAck<'_>, Option<Result<Progression, MemDescError>>),
+        received: &ReceivedAck<'_>,
         cache: &mut Cache,
     ) {
-        match self.agree(now, source, answer, (ack, region), cache) {
+        let ack = &received.ack;
+        match self.agree(now, source, answer, received, cache) {
             Ok((reading, remote)) => {
                 self.start_read(answer.transfer, reading, ack, remote.as_ref(), cache);
             }
@@ -61,7 +62,7 @@ impl Consumer {
         now: Nanos,
         source: &Endpoint,
         answer: &Answer,
-        (ack, region): (&XferAck<'_>, Option<Result<Progression, MemDescError>>),
+        received: &ReceivedAck<'_>,
         cache: &mut Cache,
     ) -> Result<(Reading, Option<RemoteEntry>), FailureReason> {
         let gone = || FailureReason::Lost("while its ack was read".into());
@@ -69,9 +70,9 @@ impl Consumer {
         let link = self.links.get(source).ok_or_else(gone)?;
         let session = link.session(answer.generation);
         let (offered, config) = (answer.offered, &self.config);
-        let against = Against { wanted, session: &session, offered, config, region };
-        let (agreed, remote) = ack_check::check(ack, against, &mut self.agents)?;
-        let held = self.held(source, answer, ack);
+        let against = Against { wanted, session: &session, offered, config };
+        let (agreed, remote) = ack_check::check(received, &against, &mut self.agents)?;
+        let held = self.held(source, answer, &received.ack);
         if held.is_none() && answer.repeated {
             let why =
                 "the ack may answer an earlier request: it is asked again under a new session";

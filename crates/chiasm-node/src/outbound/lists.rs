@@ -48,8 +48,13 @@ pub(super) struct Lists(BTreeMap<Endpoint, VecDeque<Waiting>>);
 
 impl Lists {
     /// Gives the message back if it need not wait.
-    pub(super) fn put_off(&mut self, endpoint: &Endpoint, payload: Vec<u8>) -> Option<Vec<u8>> {
-        let scan = scan_of(&payload);
+    pub(super) fn put_off(
+        &mut self,
+        endpoint: &Endpoint,
+        payload: Vec<u8>,
+        limits: AckLimits,
+    ) -> Option<Vec<u8>> {
+        let scan = scan_of(&payload, limits);
         if scan.is_none() && !self.0.contains_key(endpoint) {
             return Some(payload);
         }
@@ -98,11 +103,10 @@ impl Lists {
 }
 
 /// The scan of a message's list, if it has a large one. Anything else is the core's to judge.
-fn scan_of(payload: &[u8]) -> Option<Scan> {
+fn scan_of(payload: &[u8], limits: AckLimits) -> Option<Scan> {
     if payload.len() <= MAX_BYTES_SCANNED_INLINE {
         return None;
     }
-    let limits = AckLimits { max_blocks: payload.len() };
     let ack = XferAck::decode(payload, &limits).ok()?;
     let list = ack.mem_descriptor;
     if ack.chiasm.is_some() || list.len() <= MAX_BYTES_SCANNED_INLINE {
@@ -121,6 +125,8 @@ mod tests {
 
     use super::*;
 
+    const LIMITS: AckLimits = AckLimits { max_blocks: 16 };
+
     fn ack(hash: &str, list: &[u8]) -> Vec<u8> {
         XferAck { mem_descriptor: list, ..XferAck::bare(hash, AckStatus::Ok) }.encode()
     }
@@ -134,10 +140,10 @@ mod tests {
         let region = Progression::new(0x7f00_0000_0000, 64, 64, 100_000, 0).unwrap();
         let small = ack("small", &Progression::new(1, 1, 1, 2, 0).unwrap().encode());
         let mut lists = Lists::default();
-        assert_eq!(lists.put_off(&endpoint(1), small.clone()), Some(small.clone()));
-        assert_eq!(lists.put_off(&endpoint(1), ack("large", &region.encode())), None);
-        assert_eq!(lists.put_off(&endpoint(1), small.clone()), None, "in order");
-        assert_eq!(lists.put_off(&endpoint(2), small.clone()), Some(small.clone()));
+        assert_eq!(lists.put_off(&endpoint(1), small.clone(), LIMITS), Some(small.clone()));
+        assert_eq!(lists.put_off(&endpoint(1), ack("large", &region.encode()), LIMITS), None);
+        assert_eq!(lists.put_off(&endpoint(1), small.clone(), LIMITS), None, "in order");
+        assert_eq!(lists.put_off(&endpoint(2), small.clone(), LIMITS), Some(small.clone()));
         let mut slices = 1;
         let scanned = loop {
             match lists.progress() {
@@ -159,13 +165,28 @@ mod tests {
         let last = broken.len() - 1;
         broken[last] = 0xc0;
         let mut lists = Lists::default();
-        assert_eq!(lists.put_off(&endpoint(1), ack("h", &broken)), None);
+        assert_eq!(lists.put_off(&endpoint(1), ack("h", &broken), LIMITS), None);
         let scanned = std::iter::repeat_with(|| lists.progress()).flatten().next().unwrap();
         assert!(matches!(scanned.messages[0].region, Some(Err(_))));
-        assert_eq!(lists.put_off(&endpoint(1), ack("h", &broken)), None);
+        assert_eq!(lists.put_off(&endpoint(1), ack("h", &broken), LIMITS), None);
         lists.leave(&endpoint(1));
         assert!(!lists.has_work());
         let garbage = vec![0xc1; 100_000];
-        assert_eq!(lists.put_off(&endpoint(1), garbage.clone()), Some(garbage));
+        assert_eq!(lists.put_off(&endpoint(1), garbage.clone(), LIMITS), Some(garbage));
+    }
+
+    /// It would be eight bytes of memory for each byte that came.
+    #[test]
+    fn a_list_of_more_blocks_than_there_are_is_not_read_at_all() {
+        let region = Progression::new(0x7f00_0000_0000, 64, 64, 100_000, 0).unwrap().encode();
+        let src_block_indices = vec![0; LIMITS.max_blocks + 1];
+        let whole = XferAck {
+            src_block_indices,
+            mem_descriptor: &region,
+            ..XferAck::bare("h", AckStatus::Ok)
+        };
+        let bytes = whole.encode();
+        let mut lists = Lists::default();
+        assert_eq!(lists.put_off(&endpoint(1), bytes.clone(), LIMITS), Some(bytes));
     }
 }

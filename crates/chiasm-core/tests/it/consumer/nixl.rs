@@ -1,9 +1,11 @@
 //! The nixl plane at a consumer: acks of upstream producers, and agents of Chiasm producers.
 
-use chiasm_core::consumer::{FailureClass, FailureReason, ReadEnd, RemoteAgent, Wanted};
+use chiasm_core::consumer::{
+    FailureClass, FailureReason, ReadEnd, ReceivedAck, RemoteAgent, Wanted,
+};
 use chiasm_core::dtype::Dtype;
 use chiasm_core::plane::{Plane, PlaneList};
-use chiasm_core::wire::{AckStatus, DescriptorRow, Progression, XferAck, encode_rows};
+use chiasm_core::wire::{AckLimits, AckStatus, DescriptorRow, Progression, XferAck, encode_rows};
 use rstest::rstest;
 
 use super::{SECOND, Sent, World, ack_for, at, endpoint, landed, near, wanted};
@@ -342,17 +344,13 @@ fn a_large_list_may_be_scanned_before() {
     let list = region();
     let bytes = upstream(&sent, &[3], &list).encode();
     let found = Progression::new(BASE, 64, 64, 4, 0);
-    world.consumer.receive_scanned(at(1), &near(), &bytes, found, &mut world.cache);
+    let limits = AckLimits { max_blocks: 16 };
+    let received = ReceivedAck::scanned(&bytes, &limits, found);
+    world.consumer.receive_ack(at(1), &near(), &received, &mut world.cache);
     world.drain();
     assert_eq!(world.remote().region, (BASE, 256), "what was found is taken");
     let far = endpoint("10.0.0.9:1");
-    world.consumer.receive_scanned(
-        at(1),
-        &far,
-        &bytes,
-        Progression::new(1, 1, 1, 1, 0),
-        &mut world.cache,
-    );
+    world.consumer.receive_ack(at(1), &far, &received, &mut world.cache);
     world.drain();
 }
 
