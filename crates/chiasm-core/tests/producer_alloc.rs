@@ -61,6 +61,7 @@ impl World {
             epoch: 1,
             block_size_bytes: 64,
             lease: Duration::from_secs(30),
+            upstream_lease: Duration::from_secs(30),
             planes,
             shm: None,
             limits: ProducerLimits::for_region(1000),

@@ -74,6 +74,7 @@ fn instance() -> Instance {
             epoch: 5,
             block_size_bytes: BLOCK_BYTES,
             lease: limits::UPSTREAM_LEASE,
+            upstream_lease: limits::UPSTREAM_LEASE,
             planes,
             shm: None,
             limits: ProducerLimits::for_region(BLOCKS),

@@ -47,6 +47,7 @@ pub(crate) fn producer(bytes: &[u8]) {
         epoch: 5,
         block_size_bytes: BLOCK_BYTES,
         lease: LEASE,
+        upstream_lease: LEASE,
         planes: PlaneList::from_iter([Plane::Shm, Plane::Tcp]),
         shm: Some(SharedRegion { host: HOST, name: "chiasm-ours".into() }),
         limits: ProducerLimits {

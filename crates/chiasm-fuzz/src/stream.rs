@@ -57,6 +57,7 @@ impl OneGrant {
             epoch: 1,
             block_size_bytes: BLOCK_BYTES,
             lease: Duration::from_secs(30),
+            upstream_lease: Duration::from_secs(30),
             planes: PlaneList::from_iter([Plane::Tcp]),
             shm: None,
             limits: ProducerLimits::for_region(BLOCKS),

@@ -52,6 +52,9 @@ pub struct NodeConfig {
     pub verify: bool,
     /// How long a grant lives whose reader does not come: 30 s (`pin_lease_s`).
     pub lease: Duration,
+    /// How long a grant to an upstream consumer lives at least: 30 s, which it counts on whatever
+    /// [`NodeConfig::lease`] is. Less is for tests: bytes may change under such a reader.
+    pub upstream_lease: Duration,
     /// How long one attempt to connect may take, name resolution included: 3 s (`connect_timeout_s`).
     pub connect_timeout: Duration,
     /// How long one attempt waits for its ack: 30 s (`consumer_ack_timeout_s`).
@@ -99,6 +102,7 @@ impl NodeConfig {
             nixl: None,
             verify: true,
             lease: limits::UPSTREAM_LEASE,
+            upstream_lease: limits::UPSTREAM_LEASE,
             connect_timeout: LinkLimits::default().connect_timeout,
             ack_timeout: limits::ACK_TIMEOUT,
             read_timeout: limits::READ_TIMEOUT,

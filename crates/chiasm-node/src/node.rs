@@ -426,6 +426,7 @@ fn instance_config(
             epoch,
             block_size_bytes: identity.block_size_bytes,
             lease: config.lease,
+            upstream_lease: config.upstream_lease,
             planes,
             shm,
             limits: config.producer_limits.unwrap_or_else(|| ProducerLimits::for_region(blocks)),

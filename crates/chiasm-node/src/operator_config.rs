@@ -97,6 +97,7 @@ mod tests {
         assert_eq!(config.required_planes.iter().collect::<Vec<_>>(), [Plane::Tcp]);
         assert!(!config.verify && config.status);
         assert_eq!((config.lease, config.connect_timeout), (seconds(31), seconds(4)));
+        assert_eq!(config.upstream_lease, seconds(30), "is nobody's to set");
         assert_eq!((config.ack_timeout, config.read_timeout), (seconds(32), seconds(21)));
         assert_eq!((config.save_timeout, config.quarantine), (seconds(61), seconds(62)));
         assert_eq!(config.wait_budget, seconds(63));

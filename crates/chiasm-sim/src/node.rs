@@ -175,6 +175,7 @@ fn instance(
             epoch,
             block_size_bytes: setup.block_size_bytes,
             lease: setup.lease,
+            upstream_lease: chiasm_core::limits::UPSTREAM_LEASE,
             planes: setup.planes,
             shm: has_shm.then(|| SharedRegion { host, name: region_of(number) }),
             limits: ProducerLimits {

@@ -175,7 +175,9 @@ fn prepare(command: &ProduceCommand) -> anyhow::Result<(NodeConfig, Vec<StoredEn
     config.planes = planes::parse(&command.planes)?;
     config.nixl = command.nixl.config(config.planes)?;
     config.fault = command.fault;
-    config.lease = command.lease.unwrap_or(config.lease);
+    if let Some(lease) = command.lease {
+        (config.lease, config.upstream_lease) = (lease, lease);
+    }
     // Nothing is saved after the start, so no room has to be kept for it.
     let blocks = u32::try_from(region_bytes / block).unwrap_or(u32::MAX);
     config.producer_limits = Some(ProducerLimits {

@@ -63,7 +63,7 @@ pub const KEYS: &[Key] = &[
         .meaning("How long one attempt waits for the producer's answer."),
     extra("pin_lease_s", Kind::Seconds, "45").or("30").meaning(
         "How long a producer keeps what it has granted unchanged. Must be more than \
-         `read_timeout_s`.",
+         `read_timeout_s`. vLLM's own consumers count on 30 s and get no less.",
     ),
     extra("read_timeout_s", Kind::Seconds, "10").or("20").meaning("How long one read may take."),
     extra("quarantine_s", Kind::Seconds, "120").or("60").meaning(

@@ -45,6 +45,9 @@ pub struct ProducerConfig {
     pub block_size_bytes: u64,
     /// How long a grant lives if its reader never comes (`pin_lease_s`).
     pub lease: Duration,
+    /// How long a grant to an upstream consumer lives at least:
+    /// [`UPSTREAM_LEASE`](limits::UPSTREAM_LEASE), which it counts on and is not told otherwise (S2).
+    pub upstream_lease: Duration,
     /// Planes that this producer serves.
     pub planes: PlaneList,
     /// What consumers read through shm; `None` if that plane is not served.
@@ -266,7 +269,7 @@ impl Producer {
             plane,
             attempt: request.chiasm.map_or(0, |extension| extension.attempt),
             token: GrantToken::default(),
-            deadline: now.after(self.config.lease),
+            deadline: now.after(self.lease(request)),
             extents: entry.extents().to_vec(),
             meta: *entry.meta(),
             digest: entry.digest(),
@@ -283,6 +286,14 @@ impl Producer {
             self.new_reader = Some((peer, region));
         }
         Ok(granted)
+    }
+
+    /// How long this consumer may take for granted that the bytes do not change: a Chiasm one is told.
+    fn lease(&self, request: &XferReq<'_>) -> Duration {
+        match request.chiasm {
+            Some(_) => self.config.lease,
+            None => self.config.lease.max(self.config.upstream_lease),
+        }
     }
 
     /// The region of a peer that has just got its first grant on shm. To be asked for after each

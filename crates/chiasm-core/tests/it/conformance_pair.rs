@@ -92,6 +92,7 @@ pub(crate) fn instance_for_test(blocks: u32, lease: Duration) -> Instance {
             epoch: 5,
             block_size_bytes: BLOCK_BYTES,
             lease,
+            upstream_lease: lease,
             planes,
             shm: None,
             limits: ProducerLimits::for_region(blocks),

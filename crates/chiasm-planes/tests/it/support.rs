@@ -102,6 +102,7 @@ impl Source {
             epoch: 1,
             block_size_bytes: BLOCK_BYTES,
             lease: LEASE,
+            upstream_lease: LEASE,
             planes: [Plane::Tcp].into_iter().collect(),
             shm: None,
             limits: ProducerLimits { max_blocks_per_peer: blocks, max_blocks: blocks, ..limits },

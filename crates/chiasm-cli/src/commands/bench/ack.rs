@@ -115,6 +115,7 @@ fn producer(region_blocks: u32) -> anyhow::Result<Producer> {
         epoch: 1,
         block_size_bytes: BLOCK_BYTES,
         lease: Duration::from_secs(30),
+        upstream_lease: Duration::from_secs(30),
         planes: PlaneList::from_iter([Plane::Nixl, Plane::Tcp]),
         shm: None,
         limits: ProducerLimits::for_region(region_blocks),

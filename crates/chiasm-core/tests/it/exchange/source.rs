@@ -88,6 +88,7 @@ impl Source {
             epoch: u64::from(seed),
             block_size_bytes: BLOCK_BYTES as u64,
             lease: Duration::from_secs(30),
+            upstream_lease: Duration::from_secs(30),
             planes: Plane::ALL.into_iter().collect(),
             shm: Some(SharedRegion { host: HOST, name: "chiasm-source".into() }),
             limits: ProducerLimits::for_region(BLOCKS),

@@ -114,6 +114,7 @@ impl World {
             epoch: 5,
             block_size_bytes: BLOCK_BYTES,
             lease: LEASE,
+            upstream_lease: LEASE,
             planes: planes([Plane::Shm, Plane::Tcp]),
             shm: Some(SharedRegion { host: HOST, name: "chiasm-ours".into() }),
             limits,

@@ -1,6 +1,7 @@
 //! The nixl plane at a producer: what upstream consumers are sent, and what their completions end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chiasm_core::plane::Plane;
 use chiasm_core::producer::{NixlAgent, PeerId, Producer, ProducerConfig, ProducerLimits};
@@ -37,13 +38,18 @@ struct Told {
 impl World {
     /// With nixl among its planes, and an agent if `life` is not 0.
     fn with_nixl(life: u64) -> Self {
+        Self::with_lease(life, LEASE)
+    }
+
+    fn with_lease(life: u64, lease: Duration) -> Self {
         let mut world = Self::new(BLOCKS);
         let config = ProducerConfig {
             compat_hash: COMPAT.into(),
             fingerprint: None,
             epoch: 5,
             block_size_bytes: BLOCK_BYTES,
-            lease: LEASE,
+            lease,
+            upstream_lease: LEASE,
             planes: planes([Plane::Nixl, Plane::Tcp]),
             shm: None,
             limits: ProducerLimits::for_region(BLOCKS),
@@ -212,6 +218,28 @@ fn a_completion_ends_one_answer_and_the_other_one_keeps_its_promise() {
     world.at_rest();
     world.completed(1, "s:h");
     assert_eq!(world.producer.counters().stray_completions, 1);
+}
+
+/// S2. It is not told how long it has, and takes 30 s for granted.
+#[test]
+fn an_upstream_consumer_gets_upstreams_lease_however_short_ours_is() {
+    let mut world = World::with_lease(1, Duration::from_secs(25));
+    world.saved("h", 3);
+    world.upstream(0, ALICE, "s", "h");
+    world.chiasm(BOB, "t", "h", 0);
+    let expire = |world: &mut World, nanos| {
+        world.producer.handle_timeout(at(nanos), &mut world.cache);
+        world.held().0
+    };
+    assert_eq!(expire(&mut world, 25_000_000_000), 2);
+    assert_eq!(expire(&mut world, 25_000_000_001), 1, "a Chiasm consumer was told");
+    assert_eq!(expire(&mut world, LEASE_NANOS), 1);
+    assert_eq!(expire(&mut world, LEASE_NANOS + 1), 0);
+    let mut longer = World::with_lease(1, Duration::from_secs(45));
+    longer.saved("h", 3);
+    longer.upstream(0, ALICE, "s", "h");
+    assert_eq!(expire(&mut longer, 45_000_000_000), 1);
+    assert_eq!(expire(&mut longer, 45_000_000_001), 0);
 }
 
 /// S8. A read that took longer than the lease ends while the next one is under way.
