@@ -456,6 +456,13 @@ fn instance_config(
     }
 }
 
+/// The core of a node of this configuration, without the node.
+#[cfg(test)]
+pub(crate) fn instance_for_test(config: &NodeConfig, blocks: u32) -> Instance {
+    let ids = Ids::random().expect("the system has randomness");
+    Instance::new(instance_config(config, blocks, &ids, config.planes, None))
+}
+
 /// The random numbers of one node's life. The seed makes the grant tokens and is shown to nobody; the
 /// others are names that everybody may see, so they are drawn apart from it.
 struct Ids {

@@ -4,9 +4,12 @@
 //! may hold up the node's thread: a helper that hangs is killed by a timer, and the blocks that it
 //! could write into are free when it has been reaped, not before (S4).
 
+mod blame;
+mod hashing;
 mod peer;
 mod pulse;
 mod read;
+mod read_helper;
 mod rest;
 mod serve;
 mod suspects;

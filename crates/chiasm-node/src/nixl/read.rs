@@ -5,19 +5,20 @@
 //! and killed to abort a read that does not end.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use chiasm_core::consumer::{FailureReason, ReadEnd, ReadOrder, TransferId};
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::plane::Plane;
 use chiasm_core::time::Nanos;
 use chiasm_nixl::{
-    AgentMetadata, Command, Ended, Event, FailureKind, HelperProcess, MAX_PEERS, MAX_READS, PeerId,
-    ReadId, Role,
+    AgentMetadata, Command, Ended, Event, FailureKind, HelperProcess, PeerId, ReadId, Role,
 };
-use chiasm_region::{LandedDigest, Region};
+use chiasm_region::Region;
 
+use super::blame::guilty;
+use super::hashing::Hashing;
 use super::peer::{Job, Peer};
+use super::read_helper::{Overdue, Read, ReadHelper};
 use super::rest::Rest;
 use super::suspects::Suspects;
 use super::{EVENTS_PER_TURN, NixlConfig};
@@ -28,75 +29,6 @@ use crate::token::{Source, token};
 
 /// Most read helpers at once, some 30 MB each: one for each rank of a usual data-parallel producer.
 const MAX_HELPERS: usize = 16;
-
-/// How long a read that nobody wants any more may take to end by itself, before its helper is killed
-/// and all its other reads have to be tried again.
-const ABORT_GRACE: Duration = Duration::from_millis(500);
-
-/// How long a helper may take to be up.
-const START_LIMIT: Duration = Duration::from_secs(30);
-
-/// How long a helper without work is kept.
-const IDLE_LIMIT: Duration = Duration::from_mins(10);
-
-/// Bytes that are hashed at once.
-const SLICE_BYTES: u64 = 1 << 20;
-
-/// A read in a helper.
-#[derive(Debug)]
-struct Read {
-    order: ReadOrder,
-    peer: u64,
-    /// Nobody wants it any more.
-    aborted: bool,
-    /// It has failed, and something may still land: its end is the helper's.
-    failed: Option<FailureReason>,
-}
-
-#[derive(Debug)]
-struct ReadHelper {
-    process: HelperProcess,
-    started: Nanos,
-    up: bool,
-    peers: BTreeMap<u64, Peer>,
-    reads: BTreeMap<TransferId, Read>,
-    /// Why it has been killed.
-    killed: Option<&'static str>,
-    /// When it is killed, if reads that were aborted have not ended.
-    abort_at: Nanos,
-    /// Since when there has been no work.
-    idle_since: Nanos,
-}
-
-impl ReadHelper {
-    fn is_idle(&self) -> bool {
-        self.reads.is_empty() && self.peers.values().all(|peer| peer.waiting.is_empty())
-    }
-
-    fn kill(&mut self, why: &'static str) {
-        if self.killed.is_none() {
-            self.killed = Some(why);
-            self.process.kill();
-        }
-    }
-
-    fn poll_timeout(&self) -> Nanos {
-        if self.killed.is_some() {
-            return Nanos::NEVER;
-        }
-        let start = if self.up { Nanos::NEVER } else { self.started.after(START_LIMIT) };
-        let idle = if self.is_idle() { self.idle_since.after(IDLE_LIMIT) } else { Nanos::NEVER };
-        start.min(idle).min(self.abort_at)
-    }
-}
-
-/// Bytes that have landed and are to be hashed.
-#[derive(Debug)]
-struct Hashing {
-    order: ReadOrder,
-    digest: LandedDigest,
-    hashed: u64,
-}
 
 /// All read helpers of a node.
 #[derive(Debug)]
@@ -110,7 +42,7 @@ pub(crate) struct ReadHelpers {
     suspects: Suspects,
     /// Why NIXL cannot be used here.
     refused: Option<String>,
-    hashing: Vec<Hashing>,
+    hashing: Hashing,
     ended: Vec<(TransferId, ReadEnd)>,
     deaths: u64,
     kills: u64,
@@ -131,7 +63,7 @@ impl ReadHelpers {
             rest: Rest::default(),
             suspects: Suspects::default(),
             refused: None,
-            hashing: Vec::new(),
+            hashing: Hashing::default(),
             ended: Vec::new(),
             deaths: 0,
             kills: 0,
@@ -176,8 +108,7 @@ impl ReadHelpers {
         let job = Job::new(order.clone(), &remote, self.block_size_bytes, region_bytes);
         let job = job.map_err(|(_, error)| FailureReason::BadAgent(error.to_string()))?;
         let known = self.helpers.iter().find_map(|(id, helper)| {
-            let usable = helper.killed.is_none() && helper.reads.len() < MAX_READS;
-            let peers = helper.peers.iter().filter(|_| usable);
+            let peers = helper.peers.iter().filter(|_| helper.takes_reads());
             let mut same = peers.filter(|(_, peer)| peer.is(&source, &remote));
             same.next().map(|(peer, _)| (*id, *peer))
         });
@@ -206,16 +137,17 @@ impl ReadHelpers {
             peer.agent_name == name && peer.endpoint == *source && peer.is_idle() && peer.loaded
         };
         for (id, helper) in &mut self.helpers {
-            if helper.killed.is_some() || helper.peers.len() >= MAX_PEERS {
+            if !helper.takes_peers() {
                 continue;
             }
             let same = helper.peers.iter().find(|(_, peer)| peer.agent_name == name);
             match same.map(|(peer, known)| (*peer, outlived(known))) {
                 None => return Ok(*id),
                 Some((peer, true)) => {
-                    helper.peers.remove(&peer);
                     let forget = Command::ForgetPeer { peer: PeerId(peer) };
+                    // Until it has been told, the name is taken in it.
                     if helper.process.send(&forget).is_ok() {
+                        helper.peers.remove(&peer);
                         return Ok(*id);
                     }
                 }
@@ -241,7 +173,7 @@ impl ReadHelpers {
             // The one that has been idle for longest makes room for the next attempt.
             let going = self.helpers.values().any(|helper| helper.killed.is_some());
             let idle = self.helpers.values_mut().filter(|helper| !going && helper.is_idle());
-            if let Some(helper) = idle.min_by_key(|helper| helper.idle_since) {
+            if let Some(helper) = idle.min_by_key(|helper| helper.idle_since()) {
                 helper.kill("was not needed");
             }
             return Err(FailureReason::Plane(format!(
@@ -263,17 +195,7 @@ impl ReadHelpers {
             })?;
         tracing::debug!(process = process.id(), "NIXL read helper started");
         self.next_helper += 1;
-        let helper = ReadHelper {
-            process,
-            started: now,
-            up: false,
-            peers: BTreeMap::new(),
-            reads: BTreeMap::new(),
-            killed: None,
-            abort_at: Nanos::NEVER,
-            idle_since: now,
-        };
-        self.helpers.insert(id, helper);
+        self.helpers.insert(id, ReadHelper::new(now, process));
         Ok(id)
     }
 
@@ -301,34 +223,26 @@ impl ReadHelpers {
             return;
         }
         match helper.process.send(&job.command(peer)) {
-            Ok(()) => {
-                known.reads += 1;
-                let (aborted, failed) = (false, None);
-                let read = Read { order: job.order, peer, aborted, failed };
-                helper.reads.insert(read.order.transfer, read);
-            }
+            Ok(()) => helper.begun(now, Read::new(job.order, peer)),
             Err(error) => {
                 let end = ReadEnd::Failed(FailureReason::Plane(error.to_string()));
                 self.ended.push((job.order.transfer, end));
             }
         }
-        helper.idle_since = now;
     }
 
     /// Nobody wants this read any more. If it does not end by itself, its helper is ended.
     pub(crate) fn abort(&mut self, now: Nanos, transfer: TransferId) {
-        if let Some(at) = self.hashing.iter().position(|it| it.order.transfer == transfer) {
-            self.hashing.swap_remove(at);
+        if self.hashing.abort(transfer) {
             self.ended.push((transfer, ReadEnd::Failed(failed("aborted"))));
             return;
         }
         for helper in self.helpers.values_mut() {
-            if let Some(read) = helper.reads.get_mut(&transfer) {
-                read.aborted = true;
-                helper.abort_at = helper.abort_at.min(now.after(ABORT_GRACE));
+            if helper.abort(now, transfer) {
                 return;
             }
             if helper.peers.values_mut().any(|peer| peer.unqueue(transfer).is_some()) {
+                helper.settle(now);
                 self.ended.push((transfer, ReadEnd::Failed(failed("aborted"))));
                 return;
             }
@@ -385,34 +299,23 @@ impl ReadHelpers {
                     let end = ReadEnd::Failed(load_failure(kind, &reason));
                     self.ended.push((job.order.transfer, end));
                 }
+                helper.settle(now);
             }
             Event::ReadDone { read: ReadId(read) } => {
-                let Some(read) = helper.reads.remove(&TransferId(read)) else { return };
+                let Some(read) = helper.over(now, TransferId(read)) else { return };
                 if let Some(peer) = helper.peers.get_mut(&read.peer) {
-                    peer.reads -= 1;
                     peer.delivered = true;
                 }
-                helper.idle_since = now;
-                helper.settle_aborts();
                 self.landed(read);
             }
             Event::ReadFailed { read: ReadId(read), kind, settled, reason } => {
-                let Some(read) = helper.reads.get_mut(&TransferId(read)) else { return };
-                let transfer = read.order.transfer;
+                let transfer = TransferId(read);
                 let reason = FailureReason::Plane(format!("{reason} ({kind:?})"));
-                if settled {
-                    let peer = read.peer;
-                    helper.reads.remove(&transfer);
-                    if let Some(peer) = helper.peers.get_mut(&peer) {
-                        peer.reads -= 1;
-                    }
-                    helper.idle_since = now;
-                    helper.settle_aborts();
-                    self.ended.push((transfer, ReadEnd::Failed(reason)));
-                } else {
+                if !settled {
                     // Its blocks are free when the helper has been reaped.
-                    read.failed = Some(reason);
-                    helper.abort_at = helper.abort_at.min(now);
+                    helper.failed(now, transfer, reason);
+                } else if helper.over(now, transfer).is_some() {
+                    self.ended.push((transfer, ReadEnd::Failed(reason)));
                 }
             }
             Event::Warning { text } => {
@@ -430,8 +333,7 @@ impl ReadHelpers {
         if read.aborted {
             self.ended.push((transfer, ReadEnd::Failed(failed("aborted"))));
         } else if read.order.digest {
-            let (digest, hashed) = (LandedDigest::new(), 0);
-            self.hashing.push(Hashing { order: read.order, digest, hashed });
+            self.hashing.push(read.order);
         } else {
             let bytes = read.order.bytes;
             self.ended.push((transfer, ReadEnd::Landed { bytes, digest: None }));
@@ -445,8 +347,7 @@ impl ReadHelpers {
         let guilty = if helper.killed.is_none() && self.refused.is_none() {
             self.deaths += 1;
             self.rest.died(now, helper.started);
-            // Somebody's SIGKILL is nobody's metadata.
-            guilty(&helper.peers).filter(|_| has_crashed(ended))
+            guilty(&helper.peers, ended)
         } else {
             None
         };
@@ -484,22 +385,7 @@ impl ReadHelpers {
 
     /// Hashes one slice of what has landed.
     pub(crate) fn progress(&mut self, region: &Region) {
-        let Some(hashing) = self.hashing.first_mut() else { return };
-        let bytes = hashing.order.bytes;
-        let slice = bytes.saturating_sub(hashing.hashed).min(SLICE_BYTES);
-        let length = usize::try_from(slice).unwrap_or(0);
-        let extents = &hashing.order.local;
-        let taken = hashing.digest.update(region, extents, hashing.hashed, length);
-        hashing.hashed += slice;
-        if taken.is_ok() && hashing.hashed < bytes {
-            return;
-        }
-        let Hashing { order, digest, .. } = self.hashing.remove(0);
-        let end = match taken {
-            Ok(()) => ReadEnd::Landed { bytes, digest: Some(digest.finish()) },
-            Err(error) => ReadEnd::Failed(FailureReason::Plane(error.to_string())),
-        };
-        self.ended.push((order.transfer, end));
+        self.ended.extend(self.hashing.progress(region));
     }
 
     /// The helpers whose events were too many for one turn: they are [ready](Self::ready) as before.
@@ -518,16 +404,19 @@ impl ReadHelpers {
 
     /// Acts on every deadline that has passed.
     pub(crate) fn handle_timeout(&mut self, now: Nanos) {
-        for helper in self.helpers.values_mut().filter(|helper| helper.poll_timeout() <= now) {
-            if helper.abort_at <= now {
-                self.kills += 1;
-                helper.kill("was ended, because a read in it did not end");
-            } else if helper.up {
-                helper.kill("was not needed");
-            } else {
-                self.kills += 1;
-                self.rest.died(now, helper.started);
-                helper.kill("took too long to start");
+        for helper in self.helpers.values_mut() {
+            match helper.overdue(now) {
+                None => {}
+                Some(Overdue::Idle) => helper.kill("was not needed"),
+                Some(Overdue::Stuck) => {
+                    self.kills += 1;
+                    helper.kill("was ended, because a read in it did not end");
+                }
+                Some(Overdue::Slow) => {
+                    self.kills += 1;
+                    self.rest.died(now, helper.started);
+                    helper.kill("took too long to start");
+                }
             }
         }
     }
@@ -547,35 +436,6 @@ impl ReadHelpers {
     pub(crate) fn deaths(&self) -> (u64, u64) {
         (self.deaths, self.kills)
     }
-}
-
-impl ReadHelper {
-    /// With no aborted read left there is nothing to kill it for.
-    fn settle_aborts(&mut self) {
-        if !self.reads.values().any(|read| read.aborted || read.failed.is_some()) {
-            self.abort_at = Nanos::NEVER;
-        }
-    }
-}
-
-/// Whose bytes have ended the helper: those that were being loaded, in order; else those of the one peer
-/// that was being read from and has delivered nothing yet, since its addresses are used first then.
-fn guilty(peers: &BTreeMap<u64, Peer>) -> Option<u64> {
-    let loading = peers.iter().find(|(_, peer)| !peer.loaded).map(|(id, _)| *id);
-    let mut read = peers.iter().filter(|(_, peer)| peer.reads > 0);
-    let alone = match (read.next(), read.next()) {
-        (Some((id, peer)), None) if !peer.delivered => Some(*id),
-        _ => None,
-    };
-    loading.or(alone)
-}
-
-/// Whether the process has ended by its own doing.
-fn has_crashed(ended: &Ended) -> bool {
-    use rustix::process::Signal;
-    let crashes = [Signal::ILL, Signal::ABORT, Signal::BUS, Signal::FPE, Signal::SEGV];
-    let by_signal = |signal| crashes.iter().any(|crash| crash.as_raw() == signal);
-    ended.signal.is_some_and(by_signal) || ended.code.is_some_and(|code| code != 0)
 }
 
 fn load_failure(kind: FailureKind, reason: &str) -> FailureReason {
