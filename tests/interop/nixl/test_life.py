@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,44 @@ def test_a_backend_that_is_not_there_is_named(helper: Start) -> None:
     reason = running.event("Refused")["reason"]
     assert "LIBFABRIC" in reason
     assert running.event("Ended")["code"] == 1
+
+
+# NIXL's library, of which one function fails once a file is there. The others are the real one's.
+FAILING = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+
+int nixl_capi_get_notifs(void *agent, void *map, void *options) {
+    int (*real)(void *, void *, void *) = dlsym(RTLD_NEXT, "nixl_capi_get_notifs");
+    return access(FAILS, F_OK) == 0 ? -1 : real(agent, map, options);
+}
+"""
+
+
+def failing(dir: Path, real: Path) -> Path:
+    """Builds that library; the file is `fails` in the same directory."""
+    source, library = dir / "failing.c", dir / "libfailing.so"
+    source.write_text(FAILING)
+    fails = f'-DFAILS="{dir}/fails"'
+    command: list[str | Path] = ["cc", "-shared", "-fPIC", fails, "-o", library, source]
+    subprocess.run([*command, "-Wl,--no-as-needed", real, f"-Wl,-rpath,{real.parent}"], check=True)
+    return library
+
+
+def test_nixl_that_fails_at_work_ends_its_helper_with_a_reason(
+    helper: Start, tmp_path: Path
+) -> None:
+    probe = helper("probe", 8)
+    probe.event("Warning")
+    library = failing(tmp_path, Path(probe.event("Ready")["library"]))
+    serving = helper("serve:a_dp0", 8, library=str(library)).up()
+    (tmp_path / "fails").touch()
+    serving.say({"Live": True})
+    # Not a refusal: that would take NIXL from the node for good.
+    ended = serving.event("Ended")
+    assert (ended["code"], ended["signal"]) == (3, None)
+    assert "ended with code 3; its last words: " in ended["text"], "there is a reason"
 
 
 def test_a_probe_says_what_there_is(helper: Start) -> None:
