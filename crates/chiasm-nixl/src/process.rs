@@ -321,3 +321,26 @@ fn printable(bytes: &[u8]) -> String {
     let shown = |char: char| if char.is_ascii_graphic() || char == '\n' { char } else { ' ' };
     String::from_utf8_lossy(bytes).chars().map(shown).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Seek as _;
+
+    use super::*;
+
+    /// A file gives more at each read, as a helper does that writes faster than it is heard.
+    #[test]
+    fn no_more_errors_than_a_pipe_holds_are_heard_at_once() {
+        let launch = Launch::new("/bin/sh", ["-c", "exec sleep 1000"]);
+        let start = HelperProcess::start(&launch, &Settings::default(), &Role::Probe, None);
+        let mut helper = start.unwrap();
+        let mut errors = tempfile::tempfile().unwrap();
+        errors.set_len(1 << 20).unwrap();
+        helper.errors = Some(errors.try_clone().unwrap().into());
+        for heard in 1..4 {
+            helper.hear_errors();
+            assert_eq!(errors.stream_position().unwrap(), heard * 17 * 4096);
+        }
+        assert_eq!(helper.last_words.len(), MAX_LAST_WORDS_BYTES);
+    }
+}
