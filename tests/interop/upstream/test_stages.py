@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from tests.cli.chiasm import Chiasm, Running
+from tests.cli.nodes import until
 from tests.interop.upstream.instances import IDENTITY, Producer, Start, content, produce, stored
+from tests.interop.upstream.killed import completes
 from tests.interop.upstream.test_their_consumer import write
 from tests.interop.upstream.waits import at_rest, kept, reads, seen
 
@@ -145,6 +147,32 @@ def test_a_serve_helper_that_hangs_is_ended_and_another_serves(
         assert reader.holds(store, "a", blocks)
 
 
+def test_a_serve_helper_that_hangs_is_ended_in_the_middle_of_an_upstream_read(
+    chiasm: Chiasm, store: Path, upstream_consumer: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    producer = produce(chiasm, write(store, a=3, b=32))
+    pid = producer.running.pid
+    consumer = upstream_consumer(80)
+    consumer.read(producer, "a", [0, 1, 2])
+    assert consumer.result() == ("a", "completed")
+    at_rest(chiasm, pid)
+    helper = kept(chiasm, pid)["nixl"]["serve"]["process"]
+    os.kill(helper, signal.SIGSTOP)
+    consumer.read(producer, "b", list(range(8, 40)))
+    reads(consumer)
+    producer.running.said("the NIXL serve helper hangs")
+    producer.running.said("serving over nixl", times=2)
+    assert consumer.result() in [("b", "retryable"), ("b", "tombstoned"), ("b", "quarantined")]
+    serve = kept(chiasm, pid)["nixl"]["serve"]
+    assert (serve["process"] != helper, serve["deaths"]) == (True, 1)
+    # Not into the same blocks: what was lost may still be written.
+    for name, blocks in (("b", list(range(48, 80))), ("a", [3, 4, 5])):
+        completes(consumer, producer, name, blocks)
+        assert consumer.holds(store, name, blocks)
+    assert kept(chiasm, pid)["nixl"]["serve"]["deaths"] == 1
+
+
 class Reading:
     """A Chiasm consumer whose second read, of "b", is where a test wants it to be.
 
@@ -175,6 +203,12 @@ class Reading:
         os.kill(self.helper, signal.SIGSTOP)
         self.producer.ask("ready", hash="b")
         self.sees("a read", lambda node: [it["reads"] for it in node["nixl"]["read"]] == [1])
+
+    def landed(self) -> None:
+        """Waits until the bytes of "b" are in the region."""
+        (region,) = self.running.regions()
+        data = content("b", 32)
+        until(lambda: data in region.read_bytes() or None, "the bytes")
 
     def sees(self, what: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         return dict(seen(self.chiasm, self.running.pid, what, holds))
