@@ -229,3 +229,21 @@ def test_whoever_is_stopped_in_a_read_between_chiasm_nodes_and_goes_on_costs_not
     counters = node["serving"]["counters"]
     assert (counters["granted"], counters["done"], counters["expired"]) == (1, 1, 0)
     assert node["nixl"]["serve"]["deaths"] == 0
+
+
+def test_a_serve_helper_that_hangs_costs_its_chiasm_reader_a_retry(
+    chiasm: Chiasm, store: Path, tmp_path: Path, upstream_producer: Start
+) -> None:
+    """Both sides act: the reader gives the read up, the producer ends the helper."""
+    producer = produce(chiasm, write(store, b=ROWS))
+    serving = serve_helper(chiasm, producer.running)
+    reading = Fetching(chiasm, store, tmp_path / "out", upstream_producer, producer)
+    serving.stop()
+    producer.running.signal(signal.SIGCONT)
+    reading.reads(stopped=False)
+    producer.running.said("the NIXL serve helper hangs")
+    serving.has_ended()
+    producer.running.said("serving over nixl", times=2)
+    reading.ends()
+    reading.helper.has_ended()
+    assert at_rest(chiasm, producer.running.pid)["nixl"]["serve"]["deaths"] == 1
