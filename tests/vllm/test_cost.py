@@ -1,4 +1,4 @@
-"""What the hook costs that vLLM calls for every waiting request in every step: counted, not timed."""
+"""What the hook that is called for every waiting request costs in a step: counted, not timed."""
 
 import socket
 import sys
