@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chiasm_core::admission::Event;
 use chiasm_core::allowlist::Allowlist;
+use chiasm_core::consumer::ConsumerAction;
 use chiasm_core::time::Nanos;
 
 use crate::clock;
@@ -19,6 +20,9 @@ use crate::status::{Ask, Life, Parts, Report, Server};
 use crate::token::{Source, split, token};
 use crate::wake::WakeSocket;
 
+/// Actions that are taken from the core while it is locked once: each is moved, none is acted upon.
+const ACTIONS_PER_LOCK: usize = 64;
+
 pub(crate) struct EventLoop {
     poller: Poller,
     shared: Arc<Shared>,
@@ -28,6 +32,8 @@ pub(crate) struct EventLoop {
     status: Server,
     life: Life,
     wake: Option<WakeSocket>,
+    /// Empty but while they are acted upon: its memory is kept.
+    actions: Vec<ConsumerAction>,
 }
 
 impl EventLoop {
@@ -47,7 +53,17 @@ impl EventLoop {
         if let Some(wake) = &wake {
             poller.add(wake, token(Source::Worker, 0), Interest::READ)?;
         }
-        Ok(Self { poller, shared, inbound, outbound, serve, status, life, wake })
+        Ok(Self {
+            poller,
+            shared,
+            inbound,
+            outbound,
+            serve,
+            status,
+            life,
+            wake,
+            actions: Vec::new(),
+        })
     }
 
     /// Runs until the node is stopped. If it cannot go on, because of the system or of a broken
@@ -129,15 +145,18 @@ impl EventLoop {
         self.outbound.follow_allowlist(now, &self.shared, &self.poller);
         self.outbound.handle_timeout(now, &self.shared, &self.poller);
         self.status.handle_timeout(now, &self.poller);
+        let mut actions = std::mem::take(&mut self.actions);
         loop {
             self.outbound.take_resolved(now, &self.shared, &self.poller);
-            let action = self.shared.core().poll_action();
-            if let Some(action) = action {
-                self.outbound.act(now, action, &self.shared, &self.poller);
-            } else if !self.outbound.write(now, &self.shared, &self.poller) {
+            self.take_actions(&mut actions);
+            if actions.is_empty() && !self.outbound.write(now, &self.shared, &self.poller) {
                 break;
             }
+            for action in actions.drain(..) {
+                self.outbound.act(now, action, &self.shared, &self.poller);
+            }
         }
+        self.actions = actions;
         self.outbound.take_resolved(now, &self.shared, &self.poller);
         self.serve.settle(now, &self.shared, &self.poller);
         self.write_journal();
@@ -152,6 +171,12 @@ impl EventLoop {
             refused_connections: self.inbound.refused_connections(),
         };
         self.shared.note_sockets(sockets, self.poller.counts());
+    }
+
+    /// The next actions, as many as are taken while the core is locked once.
+    fn take_actions(&self, actions: &mut Vec<ConsumerAction>) {
+        let mut core = self.shared.core();
+        actions.extend(std::iter::from_fn(|| core.poll_action()).take(ACTIONS_PER_LOCK));
     }
 
     /// Says what has happened.
