@@ -85,6 +85,8 @@ def main(arguments: list[str]) -> None:
         pid = producers[kind].process.pid
         assert pid is not None
         os.kill(pid, number)
+        # Until that has come about.
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
     kept = swallowing()
     ports = {kind: producer.port for kind, producer in producers.items()}
     ports |= {"refused": free_port(), "swallowed": kept[0].getsockname()[1]}

@@ -79,9 +79,9 @@ fn lost(rounds: usize, signal: Signal) -> anyhow::Result<Vec<f64>> {
             ensure!(end == End::Ready, "{end:?}");
             Ok(())
         })?;
-        producer.signal(signal)?;
+        producer.end(signal)?;
         let took = fallback(&node, second.context("nothing else is announced")?);
-        producer.signal(Signal::CONT)?;
+        producer.go_on()?;
         seconds.push(took?);
     }
     // What the killed ones have left.

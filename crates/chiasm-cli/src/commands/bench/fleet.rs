@@ -19,7 +19,7 @@ use chiasm_core::plane::PlaneList;
 use chiasm_node::Node;
 use chiasm_region::reclaim_stale;
 use clap::Args;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -213,9 +213,18 @@ impl Process {
         Ok(line)
     }
 
-    /// Stops, continues or kills it.
-    pub(super) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    /// Kills or stops it, and waits until that has come about.
+    pub(super) fn end(&self, signal: Signal) -> anyhow::Result<()> {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal)?;
+        let either = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(pid), either)?;
+        Ok(())
+    }
+
+    /// Lets one go on that is stopped; nothing happens to one that is dead.
+    pub(super) fn go_on(&self) -> anyhow::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), Signal::CONT)?)
     }
 
     fn tell(&mut self, line: &str) -> anyhow::Result<()> {
