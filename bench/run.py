@@ -39,7 +39,11 @@ def measure(family: Family, programs: Programs, effort: str) -> list[Row]:
 
 
 def run(
-    names: list[str], programs: Programs, effort: str, keep: Callable[[list[Row]], object]
+    names: list[str],
+    programs: Programs,
+    effort: str,
+    most_rounds: int,
+    keep: Callable[[list[Row]], object],
 ) -> None:
     """All rounds of these families: each figure with its median, lowest and highest.
 
@@ -48,6 +52,7 @@ def run(
     found: dict[str, Row] = {}
     chosen = [family for family in FAMILIES if family.name in names]
     rounds = max(family.rounds for family in chosen) if effort == "full" else 1
+    rounds = min(rounds, most_rounds)
     begin = time.monotonic()
     for at in range(rounds):
         for family in chosen:
@@ -126,6 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(names)}")
     parser.add_argument("--effort", choices=EFFORTS, default="full", help="how much is done")
+    parser.add_argument("--rounds", type=int, default=3, help="no more than so many rounds")
     parser.add_argument("--chiasm", type=Path, required=True, help="the command, built for release")
     parser.add_argument("--vllm", type=Path, help="an interpreter that has vLLM and NIXL")
     parser.add_argument("--site", type=Path, help="a folder with the package chiasm, for it")
@@ -152,7 +158,8 @@ def main() -> None:
         table = write(out, machine, rows)
 
     try:
-        run(arguments.families or names, programs, arguments.effort, keep)
+        chosen = arguments.families or names
+        run(chosen, programs, arguments.effort, arguments.rounds, keep)
     except FailedError as error:
         sys.exit(f"error: {error}")
     finally:
