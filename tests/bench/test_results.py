@@ -1,11 +1,15 @@
 """What becomes of a run's rows: tables and pictures that say what was measured."""
 
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import bench.run
+from bench.families import FAMILIES, Family
 from bench.picture import picture
+from bench.programs import Programs, Row
 from bench.publish import BEGIN, END, PAGE, replaced, section
 from bench.tables import markdown, number
 from bench.targets import PARTS, Run, targets
@@ -122,3 +126,20 @@ def test_a_run_is_published_between_the_marks_of_the_page() -> None:
     assert "(../bench/results/x/tables.md)" in text
     assert "load 0.0 before and 1.0 after" in text
     assert replaced(PAGE.read_text(), text).count(text) == 1
+
+
+@pytest.mark.parametrize(("most_s", "rounds"), [(-1.0, 1), (3600.0, 3)])
+def test_no_further_round_is_begun_when_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, most_s: float, rounds: int
+) -> None:
+    family = next(family for family in FAMILIES if family.rounds == 3)
+
+    def measure(of: Family, _programs: Programs, _effort: str) -> list[Row]:
+        case = {"blocks": 1}
+        return [{"family": of.name, "what": "chiasm", "case": case, "metric": "m", "value": 2.0}]
+
+    monkeypatch.setattr(bench.run, "measure", measure)
+    monkeypatch.setattr(bench.run, "MOST_S", most_s)
+    kept: list[list[Row]] = []
+    bench.run.run([family.name], Programs(Path("chiasm")), "full", 3, kept.append)
+    assert [row["values"] for row in kept[-1]] == [[2.0] * rounds]
