@@ -1,7 +1,8 @@
 """Puts a run's targets into docs/benchmarks.md, with where the rest of it is.
 
-    .venv/bin/python -m bench.publish bench/results/DATE-COMMIT
+    .venv/bin/python -m bench.publish bench/results/DATE-COMMIT [ANOTHER]
 
+Several runs of some families each are one table; what two of them have is taken from the first.
 What stands between the two marks of the page is replaced; the rest of it is written by hand.
 """
 
@@ -18,15 +19,18 @@ BEGIN = "<!-- written by bench.publish from here -->"
 END = "<!-- to here -->"
 
 
-def section(folder: str, machine: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """The last full run, as the page has it."""
-    lines = [
-        f"All tables: [{folder}]({folder}/tables.md); rows: [results.json]({folder}/results.json).",
-        about(machine),
-        "",
-        *target_table(rows),
-    ]
-    return "\n".join(lines)
+def section(runs: dict[str, dict[str, Any]]) -> str:
+    """The last run, or runs, by folder, as the page has it."""
+    lines = []
+    for folder, run in runs.items():
+        families = ", ".join(dict.fromkeys(row["family"] for row in run["rows"]))
+        lines += [
+            f"All tables of {families}: [tables.md]({folder}/tables.md); their rows:"
+            f" [results.json]({folder}/results.json). {about(run['machine'])}",
+            "",
+        ]
+    rows = [row for run in runs.values() for row in run["rows"]]
+    return "\n".join([*lines, *target_table(rows)])
 
 
 def replaced(page: str, text: str) -> str:
@@ -40,11 +44,14 @@ def replaced(page: str, text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", type=Path, help="the folder of a run, below the project's")
-    results = parser.parse_args().results.resolve()
-    run = json.loads((results / "results.json").read_text())
-    folder = f"../{results.relative_to(ROOT)}"
-    PAGE.write_text(replaced(PAGE.read_text(), section(folder, run["machine"], run["rows"])))
+    parser.add_argument("results", type=Path, nargs="+", help="the folder of a run, in the project")
+    runs = {
+        f"../{folder.resolve().relative_to(ROOT)}": json.loads(
+            (folder / "results.json").read_text()
+        )
+        for folder in parser.parse_args().results
+    }
+    PAGE.write_text(replaced(PAGE.read_text(), section(runs)))
 
 
 if __name__ == "__main__":

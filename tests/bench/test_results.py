@@ -122,7 +122,9 @@ def test_a_run_is_published_between_the_marks_of_the_page() -> None:
     assert replaced(page, "new") == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
     with pytest.raises(ValueError, match="has no"):
         replaced("before\nafter\n", "new")
-    text = section("../bench/results/x", MACHINE, [])
+    run = {"machine": MACHINE, "rows": [row("chiasm shm", 8)]}
+    text = section({"../bench/results/x": run, "../bench/results/y": run})
+    assert "All tables of transfers: [tables.md](../bench/results/y/tables.md)" in text
     assert "(../bench/results/x/tables.md)" in text
     assert "load 0.0 before and 1.0 after" in text
     assert replaced(PAGE.read_text(), text).count(text) == 1
