@@ -217,7 +217,7 @@ def rest(run: Run) -> list[Target]:
         asked = run.of("fleet", "chiasm", "asked", **case)
         ready = run.of("fleet", "chiasm", "ready", **case)
         share = ratio(ready, asked)
-        found.append(above(f"fleet over {plane}, share of {asked or 0:.0f}", 1, "", share))
+        found.append(above(f"fleet over {plane}, share that arrived", 1, "", share))
     return found
 
 
