@@ -80,10 +80,15 @@ struct Holder {
     answers: u32,
 }
 
-/// What is known of a session while its connection lives.
+/// What is known of a session while its connection lives, or grants of it do.
 #[derive(Clone, Copy, Debug)]
 struct Session {
     peer: PeerId,
+    /// Live grants of a Chiasm consumer's.
+    grants: usize,
+    /// Its connection is gone. Nobody else may use it until its last grant has ended: a copy of its
+    /// requests could end what is still being read (S2, S8).
+    lost: bool,
     /// The life of our NIXL agent that this session has completed a read through; 0 for none. Only
     /// that shows that it has the agent's descriptor list.
     proven: u64,
@@ -180,7 +185,9 @@ impl Grants {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// A session id belongs to the live connection that used it first.
+    /// A session id belongs to the connection that used it first: while that lives, and while a
+    /// grant does that a Chiasm consumer got under it. An upstream consumer's comes back on another
+    /// connection, with its grants.
     pub(super) fn claim_session(
         &mut self,
         session: &str,
@@ -197,7 +204,8 @@ impl Grants {
         }
         let session: Arc<str> = Arc::from(session);
         usage.sessions.insert(Arc::clone(&session));
-        self.sessions.insert(Arc::clone(&session), Session { peer, proven: 0 });
+        self.sessions
+            .insert(Arc::clone(&session), Session { peer, grants: 0, lost: false, proven: 0 });
         Ok(session)
     }
 
@@ -273,6 +281,11 @@ impl Grants {
         *holders += 1;
         let slot = self.holders.insert(Holder { grant: grant.clone(), stream: None, answers: 1 });
         self.nixl += usize::from(grant.plane == Plane::Nixl);
+        if !grant.upstream
+            && let Some(session) = self.sessions.get_mut(&grant.session)
+        {
+            session.grants += 1;
+        }
         if grant.upstream {
             let late = self.completions.expect(&grant, slot);
             let holder = self.holders.get_mut(slot).expect("it was just inserted");
@@ -310,9 +323,12 @@ impl Grants {
     /// the connection that it belongs to; false if there is none that waits for its reader (a stream
     /// ends by itself).
     pub(super) fn release(&mut self, peer: PeerId, done: &XferDone<'_>, cache: &mut Cache) -> bool {
-        let Some((session, _)) = self.sessions.get_key_value(done.session_id) else {
+        let Some((session, known)) = self.sessions.get_key_value(done.session_id) else {
             return false;
         };
+        if known.lost {
+            return false;
+        }
         let Ok(hash) = MmHash::new(done.mm_hash) else { return false };
         let slots = Plane::ALL.into_iter().filter_map(|plane| {
             let key = (Arc::clone(session), hash.clone(), plane);
@@ -320,7 +336,7 @@ impl Grants {
         });
         let mine = |slot: &usize| {
             let grant = self.holder(*slot);
-            grant.peer == peer && grant.attempt == done.attempt
+            grant.peer == peer && grant.attempt == done.attempt && !grant.upstream
         };
         let found = slots.into_iter().find(mine);
         if let Some(slot) = found {
@@ -369,7 +385,10 @@ impl Grants {
         let ended = self.drop_waiting(peer, Plane::Tcp, cache);
         if let Some(usage) = self.peers.get_mut(&peer) {
             for session in std::mem::take(&mut usage.sessions) {
-                self.sessions.remove(&session);
+                match self.sessions.get_mut(&session) {
+                    Some(known) if known.grants > 0 => known.lost = true,
+                    _ => drop(self.sessions.remove(&session)),
+                }
             }
         }
         self.forget_peer_if_idle(peer);
@@ -435,6 +454,11 @@ impl Grants {
         self.nixl -= usize::from(grant.plane == Plane::Nixl);
         if grant.upstream {
             self.completions.forget(&grant.session, grant.hash.as_str(), slot);
+        } else if let Some(session) = self.sessions.get_mut(&grant.session) {
+            session.grants -= 1;
+            if session.lost && session.grants == 0 {
+                self.sessions.remove(&grant.session);
+            }
         }
         if let Some(stream) = stream {
             self.streams.remove(&stream);

@@ -85,10 +85,10 @@ fn hazard_d7_a_done_of_another_connection_ends_nothing() {
     // The connection is lost: the grant is nobody's until its lease ends (S8) ...
     world.producer.peer_gone(ALICE, &mut world.cache);
     assert!(!world.done(ALICE, "s", "h", 1));
-    // ... also if somebody else takes its session up without asking for this entry again.
-    world.saved("else", 1);
-    world.shared(BOB, "s", "else", 5);
+    // ... and so is its session.
+    assert_eq!(world.ask(at(0), BOB, "s", "h").reason.as_deref(), Some("session_in_use"));
     assert!(!world.done(BOB, "s", "h", 1));
+    assert!(!world.done(BOB, "s", "h", ATTEMPT));
     assert_eq!(world.pins(key), 1);
     world.producer.handle_timeout(at(LEASE_NANOS + 1), &mut world.cache);
     world.at_rest();
@@ -163,20 +163,6 @@ fn a_reader_that_is_proven_dead_ends_its_grants_on_shm_and_no_others() {
     assert!(!world.producer.holds(ALICE));
     assert_eq!(world.producer.counters().lost, 2);
     assert!(world.done(BOB, "t", "one", 1));
-    world.at_rest();
-}
-
-#[test]
-fn a_grant_that_has_come_back_on_another_connection_does_not_end_with_the_first() {
-    let mut world = World::new(16);
-    let key = world.saved("h", 3);
-    world.shared(ALICE, "s", "h", 1);
-    world.producer.peer_gone(ALICE, &mut world.cache);
-    world.shared(BOB, "s", "h", 2);
-    assert!(!world.producer.holds(ALICE));
-    world.producer.reader_dead(ALICE, &mut world.cache);
-    assert_eq!(world.pins(key), 1);
-    assert!(world.done(BOB, "s", "h", 2));
     world.at_rest();
 }
 

@@ -162,6 +162,15 @@ impl Run {
     }
 
     fn step(&mut self, op: &Op) {
+        self.apply(op);
+        // A session is its connection's, and then its grants'.
+        let (held, peers) = (&self.model.held, &self.peers);
+        self.model.sessions.retain(|(session, owner)| {
+            peers.contains(&owner.0) || held.iter().any(|held| held.session == *session)
+        });
+    }
+
+    fn apply(&mut self, op: &Op) {
         match op {
             Op::Save { name, blocks } => {
                 let hash = MmHash::new(&format!("h{name}")).unwrap();
@@ -198,7 +207,6 @@ impl Run {
                 self.model.held.retain(|held| {
                     held.peer != gone || held.plane != Plane::Tcp || held.stream.is_some()
                 });
-                self.model.sessions.retain(|(_, owner)| *owner != gone);
                 self.peers[*peer] += 10;
             }
             Op::Pass(nanos) => {

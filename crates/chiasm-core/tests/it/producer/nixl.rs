@@ -339,6 +339,24 @@ fn an_upstream_grant_outlives_its_connection_and_ends_with_its_lease() {
     world.at_rest();
 }
 
+/// An upstream consumer's session comes back on another connection, with its grants. A copy of its
+/// request that asks for more than it did gives nobody a way to end them.
+#[test]
+fn hazard_d7_an_upstream_grant_is_not_given_back_by_a_done() {
+    let mut world = World::with_nixl(1);
+    let key = world.saved("h", 3);
+    world.upstream(0, ALICE, "s", "h");
+    world.producer.peer_gone(ALICE, &mut world.cache);
+    assert_eq!(world.chiasm(BOB, "s", "h", 0).status, AckStatus::Ok);
+    let done = chiasm_core::wire::XferDone { mm_hash: "h", session_id: "s", attempt: ATTEMPT };
+    world.producer.handle_request(at(1), BOB, &done.encode(), &mut world.cache);
+    assert_eq!(world.pins(key), 1);
+    world.producer.peer_gone(BOB, &mut world.cache);
+    assert_eq!(world.upstream(2, PeerId(3), "s", "h").status, AckStatus::Ok);
+    world.producer.handle_timeout(at(LEASE_NANOS + 3), &mut world.cache);
+    world.at_rest();
+}
+
 #[rstest]
 #[case::none(b"".as_slice())]
 #[case::another("s:other".as_bytes())]

@@ -3,9 +3,9 @@
 use chiasm_core::limits::{MAX_SESSION_ID_BYTES, MAX_SESSIONS_PER_PEER};
 use chiasm_core::plane::Plane;
 use chiasm_core::producer::PeerId;
-use chiasm_core::wire::AckStatus;
+use chiasm_core::wire::{AckStatus, XferDone};
 
-use super::{ALICE, BOB, LEASE_NANOS, World, at, planes, request};
+use super::{ALICE, ATTEMPT, BOB, LEASE_NANOS, World, at, planes, request};
 
 #[test]
 fn a_second_live_connection_cannot_use_a_session_until_the_first_is_gone() {
@@ -54,25 +54,48 @@ fn one_connection_may_use_so_many_sessions_and_no_more() {
     world.granted(at(0), PeerId(3), "s1", "h");
 }
 
-/// The shm grant outlives its connection. The connection that its session comes back on renews it
-/// and answers for it: it is not counted twice, and its quota is not a way around the limits.
+/// The shm grant outlives its connection, and its reader reads on. Who has a copy of its requests could
+/// renew it on another connection, make it its own, and give it back under the reader.
 #[test]
-fn a_session_that_comes_back_takes_its_grants_along() {
+fn a_session_is_nobody_elses_while_a_grant_of_it_lives() {
     let mut world = World::new(16);
     let key = world.saved("h", 4);
+    world.saved("i", 1);
     let mut shm = request("s", "h");
     shm.chiasm.as_mut().unwrap().planes = planes([Plane::Shm]);
     assert_eq!(world.send(at(0), ALICE, &shm).status, AckStatus::Ok);
     world.producer.peer_gone(ALICE, &mut world.cache);
     assert_eq!(world.held(), (1, 4), "a loss of the connection ends tcp grants only (S8)");
-    assert_eq!(world.send(at(5), BOB, &shm).status, AckStatus::Ok);
-    assert_eq!((world.held(), world.pins(key)), ((1, 4), 1));
-    // Half of 16 blocks is Bob's share, and four of them are in use.
-    world.saved("five", 5);
-    assert_eq!(world.ask(at(6), BOB, "s", "five").reason.as_deref(), Some("quota"));
+    let copy = world.send(at(5), BOB, &shm);
+    assert_eq!(copy.reason.as_deref(), Some("session_in_use"));
+    assert_eq!(world.ask(at(5), BOB, "s", "i").reason.as_deref(), Some("session_in_use"));
+    let done = XferDone { session_id: "s", mm_hash: "h", attempt: ATTEMPT }.encode();
+    world.producer.handle_request(at(6), BOB, &done, &mut world.cache);
     world.producer.peer_gone(BOB, &mut world.cache);
-    world.producer.handle_timeout(at(LEASE_NANOS + 6), &mut world.cache);
-    world.at_rest();
+    assert_eq!((world.held(), world.pins(key)), ((1, 4), 1));
+    world.producer.handle_timeout(at(LEASE_NANOS), &mut world.cache);
+    assert_eq!(world.pins(key), 1, "to the end of its lease");
+    world.producer.handle_timeout(at(LEASE_NANOS + 1), &mut world.cache);
+    assert_eq!(world.pins(key), 0);
+    assert_eq!(world.send(at(LEASE_NANOS + 2), PeerId(3), &shm).status, AckStatus::Ok);
+    assert_eq!(world.pins(key), 1, "then it is free");
+}
+
+#[test]
+fn a_session_is_free_with_the_last_of_its_grants() {
+    let mut world = World::new(16);
+    world.saved("one", 1);
+    world.saved("other", 1);
+    let token = world.granted(at(0), ALICE, "s", "one");
+    let stream = world.producer.open_stream(at(0), token).unwrap().stream;
+    let mut shm = request("s", "other");
+    shm.chiasm.as_mut().unwrap().planes = planes([Plane::Shm]);
+    assert_eq!(world.send(at(0), ALICE, &shm).status, AckStatus::Ok);
+    world.producer.peer_gone(ALICE, &mut world.cache);
+    world.producer.reader_dead(ALICE, &mut world.cache);
+    assert_eq!(world.ask(at(1), BOB, "s", "one").status, AckStatus::Internal);
+    world.producer.stream_ended(stream, true, &mut world.cache);
+    world.granted(at(1), BOB, "s", "one");
 }
 
 /// Hazard B7: ("s", "x:h1") and ("s:x", "h1") were one key.
