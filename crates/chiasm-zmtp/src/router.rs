@@ -108,6 +108,7 @@ impl Router {
         self.entries.insert(id, entry);
         self.open = self.open.saturating_add(1);
         self.with(id, |_| ());
+        self.shed();
         Ok(id)
     }
 
@@ -243,9 +244,10 @@ impl Router {
         for id in due {
             self.with(id, |connection| connection.handle_timeout(now));
         }
+        self.shed();
     }
 
-    /// Closes who has most queued until the rest fits: PONGs count like payloads.
+    /// Closes who has most queued until the rest fits: greetings, PINGs and PONGs count like payloads.
     fn shed(&mut self) {
         let limit = self.limits.max_output_bytes;
         while self.queued > limit {

@@ -188,6 +188,33 @@ fn pongs_count_towards_the_output_of_all() {
     assert!(matches!(seen.as_slice(), [(_, Event::Closed(CloseReason::OutputFull { .. }))]));
 }
 
+/// Who connects is greeted, whatever waits for others; who is silent is asked.
+#[test]
+fn greetings_and_pings_count_towards_the_output_of_all() {
+    let limits = RouterLimits { max_output_bytes: 1000, ..RouterLimits::default() };
+    let fill = |router: &mut Router, id, left: usize| {
+        router.send(NOW, id, vec![0; 1000 - 11 - left]).expect("fits");
+    };
+    let paid = |router: &mut Router, by| {
+        let closed = drain(router);
+        let pays = |(id, event): &(_, _)| {
+            *id == by && matches!(event, Event::Closed(CloseReason::OutputFull { .. }))
+        };
+        assert!(closed.iter().any(pays), "{closed:?}");
+        assert!(router.queued_bytes() <= 1000);
+    };
+    let mut router = Router::new(limits.clone());
+    let slow = ready(&mut router, NOW);
+    fill(&mut router, slow, 63);
+    router.accept(NOW).expect("a free place");
+    paid(&mut router, slow);
+    let mut router = Router::new(limits);
+    let slow = ready(&mut router, NOW);
+    fill(&mut router, slow, 0);
+    router.handle_timeout(at_ms(2000));
+    paid(&mut router, slow);
+}
+
 #[test]
 fn every_connection_with_new_output_is_named_once() {
     let mut router = Router::new(RouterLimits::default());
