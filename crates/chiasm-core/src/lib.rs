@@ -29,5 +29,6 @@ pub mod limits;
 pub mod mm_hash;
 pub mod plane;
 pub mod producer;
+pub mod reclaim;
 pub mod time;
 pub mod wire;

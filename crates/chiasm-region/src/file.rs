@@ -2,9 +2,10 @@
 //!
 //! It must never write to one.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use chiasm_core::reclaim::{Join, Life, Seen};
 use rustix::fs::{self, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -12,6 +13,7 @@ use crate::error::{ForeignCause, RegionError};
 use crate::header::{HEADER_BYTES, Header};
 use crate::mapping::Access;
 use crate::options::page_bytes;
+use crate::reclaim;
 
 /// What was found at a path by somebody who wants to use it.
 pub(crate) enum Found {
@@ -32,15 +34,12 @@ pub(crate) fn open_live(path: &Path, access: Access) -> Result<Found, RegionErro
 
 /// Hold the shared lock of this open file of ours, if `path` is its name and somebody uses it.
 pub(crate) fn hold(file: OwnedFd, path: &Path) -> Result<Found, RegionError> {
-    // The exclusive lock is to be had exactly if nobody lives; it goes with the descriptor.
-    if lock(&file, FlockOperation::NonBlockingLockExclusive, path)? {
-        return Ok(Found::Dead);
+    let mut join = Join::new();
+    let mut life = join.saw(Seen::Yes);
+    while life.is_none() {
+        life = join.saw(reclaim::see(join.look(), Some(&file), path)?);
     }
-    // Refused both: somebody holds it exclusively, so it is being removed.
-    let shared = lock(&file, FlockOperation::NonBlockingLockShared, path)?;
-    // Removed, and perhaps made anew, between the opening and the lock.
-    let named = is_at(file.as_fd(), path);
-    Ok(if shared && named { Found::Live(file) } else { Found::Dead })
+    Ok(if life == Some(Life::Live) { Found::Live(file) } else { Found::Dead })
 }
 
 /// Open `path` without following a link or waiting for a pipe, if it is a regular file of this

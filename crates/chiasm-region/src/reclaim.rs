@@ -6,6 +6,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use chiasm_core::reclaim::{self, Look, Reclaim, Seen};
 use rustix::fs::{self, FlockOperation};
 use rustix::io::Errno;
 
@@ -64,55 +65,84 @@ pub(crate) enum Removal {
 
 /// Remove the file at `path` if it is a region of this user's, of a known layout, that nobody uses.
 pub(crate) fn remove_if_dead(path: &Path) -> Result<Removal, RegionError> {
-    let file = match file::open_ours(path, Access::ReadOnly) {
-        Ok(Ok(file)) => file,
-        Ok(Err(cause)) => return Ok(Removal::Foreign(cause)),
-        Err(Errno::NOENT) => return Ok(Removal::Absent),
-        Err(error) => return Err(RegionError::io("open", path, error)),
-    };
-    // The content first: a foreign file is not even locked.
-    match foreign_content(&file, path)? {
-        Some(cause) => Ok(Removal::Foreign(cause)),
-        None => remove_opened(&file, path),
-    }
-}
-
-/// Remove the name `path` of this open region of ours, if it is still its name and nobody uses it.
-fn remove_opened(file: &OwnedFd, path: &Path) -> Result<Removal, RegionError> {
-    if !file::lock(file, FlockOperation::NonBlockingLockExclusive, path)? {
-        let in_use = file::lock(file, FlockOperation::NonBlockingLockShared, path)?;
-        return Ok(if in_use { Removal::Live } else { Removal::Busy });
-    }
-    remove_locked(file, path)
-}
-
-/// Remove the name `path` of this open region of ours, whose exclusive lock we have, if it is still its
-/// name.
-fn remove_locked(file: &OwnedFd, path: &Path) -> Result<Removal, RegionError> {
-    // The lock is on the file that was opened. Its name may be another's by now: then that one has
-    // been made since, and is alive.
-    if !file::is_at(file.as_fd(), path) {
-        return Ok(Removal::Busy);
-    }
-    // First: under the region's lock nobody can make them anew.
-    beside::remove(&status_socket(path));
-    beside::remove(&wake_socket(path));
-    match fs::unlink(path) {
-        Ok(()) => Ok(Removal::Removed),
-        Err(Errno::NOENT) => Ok(Removal::Absent),
-        Err(error) => Err(RegionError::io("remove", path, error)),
-    }
+    follow(Reclaim::new(), path)
 }
 
 /// Remove the region at `path` if no process is left that uses it; of several that leave at once, one
 /// does. Whatever is in the way, the next start removes what is left.
 pub(crate) fn remove_if_unused(path: &Path) {
-    let Ok(Ok(file)) = file::open_ours(path, Access::ReadOnly) else { return };
-    // The exclusive lock alone: a try for the shared one could stand in the way of another's try.
-    let unused = file::lock(&file, FlockOperation::NonBlockingLockExclusive, path);
-    if unused.is_ok_and(|unused| unused) && matches!(foreign_content(&file, path), Ok(None)) {
-        let _ = remove_locked(&file, path);
+    let _ = follow(Reclaim::by_the_last(), path);
+}
+
+/// Does what the decision asks for, until there is an outcome.
+fn follow(mut reclaim: Reclaim, path: &Path) -> Result<Removal, RegionError> {
+    let mut file = None;
+    loop {
+        let seen = match reclaim.look() {
+            Look::Open => match open(path)? {
+                Opened::File(opened) => {
+                    file = Some(opened);
+                    Seen::Yes
+                }
+                Opened::Absent => Seen::Absent,
+                Opened::Foreign(cause) => return Ok(Removal::Foreign(cause)),
+            },
+            look => see(look, file.as_ref(), path)?,
+        };
+        match reclaim.saw(seen) {
+            None => {}
+            Some(reclaim::Removal::Removed) => return Ok(Removal::Removed),
+            Some(reclaim::Removal::Live) => return Ok(Removal::Live),
+            Some(reclaim::Removal::Busy) => return Ok(Removal::Busy),
+            Some(reclaim::Removal::Absent | reclaim::Removal::Foreign) => {
+                return Ok(Removal::Absent);
+            }
+        }
     }
+}
+
+enum Opened {
+    File(OwnedFd),
+    Absent,
+    Foreign(ForeignCause),
+}
+
+/// Opens what may be removed. The content first: a foreign file is not even locked.
+fn open(path: &Path) -> Result<Opened, RegionError> {
+    let file = match file::open_ours(path, Access::ReadOnly) {
+        Ok(Ok(file)) => file,
+        Ok(Err(cause)) => return Ok(Opened::Foreign(cause)),
+        Err(Errno::NOENT) => return Ok(Opened::Absent),
+        Err(error) => return Err(RegionError::io("open", path, error)),
+    };
+    Ok(match foreign_content(&file, path)? {
+        Some(cause) => Opened::Foreign(cause),
+        None => Opened::File(file),
+    })
+}
+
+/// Takes one look at a file of ours that has been opened.
+pub(crate) fn see(look: Look, file: Option<&OwnedFd>, path: &Path) -> Result<Seen, RegionError> {
+    let yes = |is_so| if is_so { Seen::Yes } else { Seen::No };
+    let Some(file) = file else { return Ok(Seen::No) };
+    Ok(match look {
+        Look::Open => Seen::No,
+        Look::LockExclusive => {
+            yes(file::lock(file, FlockOperation::NonBlockingLockExclusive, path)?)
+        }
+        Look::LockShared => yes(file::lock(file, FlockOperation::NonBlockingLockShared, path)?),
+        Look::IsItsName => yes(file::is_at(file.as_fd(), path)),
+        Look::RemoveSockets => {
+            beside::remove(&status_socket(path));
+            beside::remove(&wake_socket(path));
+            Seen::Yes
+        }
+        Look::Unlink => match fs::unlink(path) {
+            Ok(()) => Seen::Yes,
+            Err(Errno::NOENT) => Seen::Absent,
+            Err(error) => return Err(RegionError::io("remove", path, error)),
+        },
+    })
 }
 
 /// What in the content says that this is none of ours; `None` if nothing does.
@@ -165,7 +195,13 @@ mod tests {
         // ... is replaced before that one gets any further.
         let live = Region::create(&options).unwrap();
 
-        assert_eq!(remove_opened(&removing, &path).unwrap(), Removal::Busy);
+        let mut reclaim = Reclaim::new();
+        assert_eq!(reclaim.saw(Seen::Yes), None, "it was opened before");
+        let outcome = std::iter::repeat_with(|| {
+            let seen = see(reclaim.look(), Some(&removing), &path).unwrap();
+            reclaim.saw(seen)
+        });
+        assert_eq!(outcome.flatten().next(), Some(reclaim::Removal::Busy));
         assert!(path.exists());
         assert!(matches!(file::hold(attaching, &path).unwrap(), file::Found::Dead));
         drop(live);
