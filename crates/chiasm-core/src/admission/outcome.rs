@@ -112,9 +112,10 @@ impl Signal {
             | FailureReason::Lost(_)
             | FailureReason::Garbage(_) => Self::Down,
             FailureReason::Unreachable(_) => Self::Unreachable,
-            FailureReason::Length { .. } | FailureReason::Digest | FailureReason::BadAgent(_) => {
-                Self::Misbehaves
-            }
+            FailureReason::Length { .. }
+            | FailureReason::Digest
+            | FailureReason::BadAgent(_)
+            | FailureReason::SuspectAgent(_) => Self::Misbehaves,
             FailureReason::ReadTimeout
             | FailureReason::Plane(_)
             | FailureReason::TooManyLinks

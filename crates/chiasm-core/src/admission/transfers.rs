@@ -9,7 +9,7 @@ use super::settle::TICK;
 use super::timers::Timer;
 use super::{Admission, Call, Reason};
 use crate::cache::EntryState;
-use crate::consumer::{Arrived, Failure, FailureReason, Finished, TransferId};
+use crate::consumer::{Arrived, Failure, FailureClass, FailureReason, Finished, TransferId};
 use crate::endpoint::Endpoint;
 use crate::mm_hash::MmHash;
 use crate::time::Nanos;
@@ -109,7 +109,7 @@ impl Admission {
             self.say_ack_timeout(id, call.now);
         }
         let signal = Signal::of(&reason);
-        if signal == Signal::Misbehaves {
+        if class == FailureClass::ReadWrong {
             let (source, reason) = (source.clone(), reason.clone());
             self.events.push(Event::WrongBytes { source, hash, reason });
         }

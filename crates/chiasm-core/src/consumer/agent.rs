@@ -41,6 +41,11 @@ impl Agents {
         self.0.get(endpoint).map_or(0, |known| known.agent)
     }
 
+    /// The producer describes its agent again.
+    pub(super) fn forget(&mut self, endpoint: &Endpoint) {
+        self.0.remove(endpoint);
+    }
+
     /// What a Chiasm producer says of its agent. Takes its metadata down if it is there.
     pub(super) fn entry(
         &mut self,

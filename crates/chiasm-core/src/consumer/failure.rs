@@ -90,6 +90,10 @@ pub enum FailureReason {
     /// What the producer says of its NIXL agent ends the process that loads it, or cannot be loaded.
     #[error("the producer's NIXL agent cannot be loaded: {0}")]
     BadAgent(String),
+    /// The producer's NIXL agent has ended the process that loaded it, and is not loaded again for a
+    /// while.
+    #[error("the producer's NIXL agent is not loaded for now: {0}")]
+    SuspectAgent(String),
     /// Another number of bytes than agreed.
     #[error("{landed} bytes landed, {expected} were agreed")]
     Length {
@@ -145,7 +149,7 @@ impl FailureReason {
             Self::NoPlane(_) => "no_plane",
             Self::LeaseRanOut => "lease",
             Self::Plane(_) | Self::PlaneAway { .. } => "plane",
-            Self::BadAgent(_) => "bad_agent",
+            Self::BadAgent(_) | Self::SuspectAgent(_) => "bad_agent",
             Self::Length { .. } => "length",
             Self::Digest => "digest",
             Self::NoRoom => "no_room",
@@ -185,8 +189,14 @@ impl FailureReason {
             | Self::SavePending
             | Self::Plane(_)
             | Self::PlaneAway { .. }
+            | Self::SuspectAgent(_)
             | Self::TooManyLinks => FailureClass::Retryable,
         }
+    }
+
+    /// Whether what is remembered of the producer's NIXL agent may be what is wrong.
+    pub(super) const fn blames_agent(&self) -> bool {
+        matches!(self, Self::BadAgent(_) | Self::SuspectAgent(_))
     }
 
     /// The reason that a NACK gives. `word` is what a Chiasm producer adds. `None` for OK.

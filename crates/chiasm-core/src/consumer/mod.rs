@@ -16,6 +16,7 @@ mod link;
 mod outcome;
 mod received;
 mod release;
+mod suspects;
 mod take_ack;
 mod transfer;
 
@@ -27,6 +28,7 @@ pub use self::config::ConsumerConfig;
 pub use self::failure::{Failure, FailureClass, FailureReason};
 pub use self::outcome::{Arrived, ConsumerCounters, Finished};
 pub use self::received::ReceivedAck;
+pub use self::suspects::SuspectAgents;
 pub use self::transfer::{TransferId, Wanted};
 
 use self::ack_check::AgreedRead;
@@ -229,6 +231,12 @@ impl Consumer {
         let Some(Transfer { wanted, state }) = self.transfers.get(&id) else { return };
         let (wanted, state) = (wanted.clone(), *state);
         let all_landed = matches!(end, ReadEnd::Landed { .. });
+        // It may have come to harm on its way here: it is described again, and judged anew.
+        if let ReadEnd::Failed(reason) = &end
+            && reason.blames_agent()
+        {
+            self.agents.forget(&wanted.source);
+        }
         let held = match state {
             State::Asking { .. } => return,
             State::Settling { entry, held } => {

@@ -12,7 +12,6 @@ mod read;
 mod read_helper;
 mod rest;
 mod serve;
-mod suspects;
 #[cfg(test)]
 mod tests;
 

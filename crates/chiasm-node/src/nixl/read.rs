@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiasm_core::consumer::{FailureReason, ReadEnd, ReadOrder, TransferId};
+use chiasm_core::consumer::{FailureReason, ReadEnd, ReadOrder, SuspectAgents, TransferId};
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::plane::Plane;
 use chiasm_core::time::Nanos;
@@ -20,7 +20,6 @@ use super::hashing::Hashing;
 use super::peer::{Job, Peer};
 use super::read_helper::{Overdue, Read, ReadHelper};
 use super::rest::Rest;
-use super::suspects::Suspects;
 use super::{EVENTS_PER_TURN, NixlConfig};
 use crate::clock;
 use crate::poller::{Interest, Poller};
@@ -39,7 +38,7 @@ pub(crate) struct ReadHelpers {
     next_helper: u64,
     next_peer: u64,
     rest: Rest,
-    suspects: Suspects,
+    suspects: SuspectAgents,
     /// Why NIXL cannot be used here.
     refused: Option<String>,
     hashing: Hashing,
@@ -61,7 +60,7 @@ impl ReadHelpers {
             next_helper: super::serve::SERVE_ID + 1,
             next_peer: 0,
             rest: Rest::default(),
-            suspects: Suspects::default(),
+            suspects: SuspectAgents::default(),
             refused: None,
             hashing: Hashing::default(),
             ended: Vec::new(),
@@ -99,9 +98,11 @@ impl ReadHelpers {
         }
         let metadata = AgentMetadata::parse(&remote.metadata)
             .map_err(|error| FailureReason::BadAgent(error.to_string()))?;
-        if self.suspects.contains(now, &order.source, &remote.metadata) {
-            let why = "its metadata has ended the process that loaded it";
-            return Err(FailureReason::BadAgent(why.into()));
+        if let Some(left) = self.suspects.remaining(now, &order.source, &remote.metadata) {
+            return Err(FailureReason::SuspectAgent(format!(
+                "its metadata has ended the process that loaded it, {} s are left",
+                left.as_secs() + 1
+            )));
         }
         let source = order.source.clone();
         let region_bytes = u64::from(region.blocks()) * self.block_size_bytes;
@@ -354,11 +355,13 @@ impl ReadHelpers {
         match (helper.killed, guilty.and_then(|peer| helper.peers.get(&peer))) {
             (Some(why), _) => tracing::debug!(process, why, "NIXL read helper ended"),
             (None, Some(peer)) => {
-                self.suspects.add(now, &peer.endpoint, &peer.metadata);
+                let lasts = self.suspects.add(now, &peer.endpoint, &peer.metadata);
                 tracing::warn!(
                     process,
                     peer = %peer.endpoint,
-                    "the NIXL read helper {ended}, over what this producer says of its agent"
+                    "the NIXL read helper {ended}, over what this producer says of its agent: that is \
+                     not loaded again for {} s",
+                    lasts.as_secs()
                 );
             }
             (None, None) => tracing::warn!(process, "the NIXL read helper {ended}"),

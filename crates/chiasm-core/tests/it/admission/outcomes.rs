@@ -47,6 +47,8 @@ fn every_class_of_failure_has_its_trouble() {
 #[case(FailureReason::Lost(String::new()), Signal::Down)]
 #[case(FailureReason::Unreachable(String::new()), Signal::Unreachable)]
 #[case(FailureReason::Digest, Signal::Misbehaves)]
+#[case(FailureReason::BadAgent(String::new()), Signal::Misbehaves)]
+#[case(FailureReason::SuspectAgent(String::new()), Signal::Misbehaves)]
 #[case(FailureReason::TooManyLinks, Signal::Silent)]
 fn what_a_failure_says_about_its_producer(#[case] reason: FailureReason, #[case] signal: Signal) {
     assert_eq!(Signal::of(&reason), signal);

@@ -298,6 +298,31 @@ fn a_chiasm_producer_describes_its_agent_once() {
     assert_eq!(&*world.remote().metadata, b"metadata");
 }
 
+/// What came to harm on its way here would be believed for the whole life of the producer's agent.
+#[rstest]
+#[case::bad(FailureReason::BadAgent("it has ended its helper".into()), FailureClass::ReadWrong)]
+#[case::suspect(FailureReason::SuspectAgent("for 9 s".into()), FailureClass::Retryable)]
+fn an_agent_that_is_blamed_is_described_again(
+    #[case] reason: FailureReason,
+    #[case] class: FailureClass,
+) {
+    let mut world = over_nixl(16);
+    let id = world.start(at(0), &typed("h", 2));
+    let sent = world.last_sent();
+    let bytes = chiasm_ack(&sent, 2, b"metadara").encode();
+    world.receive(at(1), &near(), &bytes);
+    world.start(at(1), &typed("i", 2));
+    assert_eq!(world.known_agent, 77);
+    world.ended(at(2), id, ReadEnd::Failed(reason));
+    assert_eq!(world.failure().class, class);
+    world.start(at(3), &typed("j", 2));
+    assert_eq!(world.known_agent, 0);
+    let sent = world.last_sent();
+    let bytes = chiasm_ack(&sent, 2, b"metadata").encode();
+    world.receive(at(4), &near(), &bytes);
+    assert_eq!(&*world.remote().metadata, b"metadata");
+}
+
 #[test]
 fn an_agent_that_was_never_described_or_lies_about_its_region_is_not_read() {
     let cases: [(&str, Change); 4] = [

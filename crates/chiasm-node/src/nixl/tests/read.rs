@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiasm_core::consumer::{FailureReason, ReadEnd, ReadOrder, RemoteAgent, TransferId};
+use chiasm_core::consumer::{
+    FailureClass, FailureReason, ReadEnd, ReadOrder, RemoteAgent, TransferId,
+};
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::extent::Extent;
 use chiasm_core::plane::Plane;
@@ -245,6 +247,27 @@ fn loaded(peers: u64) -> String {
 
 fn millis(now: Nanos, millis: u64) -> Nanos {
     now.after(Duration::from_millis(millis))
+}
+
+/// It is wrong once for a request that comes again, and may be right after all when the time is over.
+#[test]
+fn what_has_ended_a_helper_is_suspected_and_not_judged_again() {
+    let mut world = World::new("kill -ABRT $$");
+    let metadata = metadata_for_test("a");
+    world.read_from(1, &metadata);
+    let (reason, ..) = world.ended();
+    assert!(matches!(reason, FailureReason::BadAgent(_)), "{reason}");
+    world.read_from(1, &metadata);
+    let (reason, ..) = world.ended();
+    assert!(matches!(reason, FailureReason::SuspectAgent(_)), "{reason}");
+    assert_eq!(reason.class(), FailureClass::Retryable);
+    assert_eq!(world.helpers.deaths(), (1, 0));
+    world.read_from(1, &metadata_of("a", b"another address"));
+    let ended = world.helpers.take_ended();
+    let suspected = |(_, end): &(_, ReadEnd)| {
+        matches!(end, ReadEnd::Failed(FailureReason::SuspectAgent(_)))
+    };
+    assert!(!world.ended.iter().chain(&ended).any(suspected), "of another description nothing is known");
 }
 
 #[test]
