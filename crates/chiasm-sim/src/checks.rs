@@ -43,12 +43,9 @@ impl World {
                 continue;
             }
             let Some(content) = self.catalogue.number_of(entry.hash().as_str()) else { continue };
-            if self.tainted.contains(&content) {
-                continue;
-            }
             for (at, block) in blocks_of(entry.extents()).enumerate() {
                 let found = node.memory.read(block);
-                ensure(found == word(content, at), Promise::S3, || {
+                ensure(found == node.expected(key, content, at), Promise::S3, || {
                     format!(
                         "node {number}: {} ({key}) is ready and block {at} of it holds {}",
                         entry.hash(),

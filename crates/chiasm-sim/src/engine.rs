@@ -56,6 +56,9 @@ pub(crate) struct Job {
 pub(crate) struct Engine {
     pub(crate) jobs: Vec<Job>,
     pub(crate) stepping: bool,
+    /// A step is under way: its requests are not in `jobs`, and ends of loads wait for its end.
+    in_step: bool,
+    ended_loads: Vec<(String, DispatchId)>,
     /// Requests that a restart has swept away.
     pub(crate) lost: u64,
     /// Ids of ended requests.
@@ -72,6 +75,10 @@ impl Engine {
 
     /// A rank has loaded something for a request.
     pub(crate) fn loaded(&mut self, id: &str, dispatch: DispatchId) {
+        if self.in_step {
+            self.ended_loads.push((id.to_owned(), dispatch));
+            return;
+        }
         // The id may be another request's by now.
         let mine = |job: &&mut Job| job.id == id && job.dispatches.contains(&dispatch);
         if let Some(job) = self.jobs.iter_mut().find(mine)
@@ -114,6 +121,7 @@ impl World {
     pub(crate) fn engine_step(&mut self, number: usize) -> Step {
         self.nodes[number].engine.stepping = false;
         self.nodes[number].engine.refused = 0;
+        self.nodes[number].engine.in_step = true;
         let mut jobs = std::mem::take(&mut self.nodes[number].engine.jobs);
         let mut kept = Vec::with_capacity(jobs.len());
         let mut running =
@@ -134,7 +142,11 @@ impl World {
                 kept.push(job);
             }
         }
-        self.nodes[number].engine.jobs = kept;
+        let engine = &mut self.nodes[number].engine;
+        (engine.jobs, engine.in_step) = (kept, false);
+        for (id, dispatch) in std::mem::take(&mut engine.ended_loads) {
+            engine.loaded(&id, dispatch);
+        }
         self.take_failed(number)?;
         self.settle(number)?;
         if !self.nodes[number].engine.jobs.is_empty() {

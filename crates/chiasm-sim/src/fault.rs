@@ -66,6 +66,14 @@ faults! {
     PowerLost = "power lost",
     /// A node drains before it stops.
     NodeDrained = "node drained",
+    /// A process fails in the middle of its start, and undoes what it has done.
+    StartFailed = "start failed",
+    /// A process is killed in the middle of its start.
+    StartKilled = "start killed",
+    /// Another instance is started under the name of a node's region.
+    NameTaken = "name taken",
+    /// A worker outlives its node by seconds.
+    WorkerLingers = "worker lingers",
     /// A read gets stuck until it is aborted.
     ReadStuck = "read stuck",
     /// A data stream is reset.

@@ -66,14 +66,14 @@ impl World {
                 }
             }
             _ => {
-                let lied = self.lie(lie, &answer);
+                let lied = self.lie(number, lie, &answer);
                 self.reply(number, peer, lied.unwrap_or(answer));
             }
         }
     }
 
     /// The answer with a lie in it; `None` if there is nothing to lie about.
-    fn lie(&mut self, lie: Fault, answer: &[u8]) -> Option<Vec<u8>> {
+    fn lie(&mut self, number: usize, lie: Fault, answer: &[u8]) -> Option<Vec<u8>> {
         let limits = AckLimits::default();
         let mut metadata = Vec::new();
         let mut ack = XferAck::decode(answer, &limits).ok()?;
@@ -126,7 +126,7 @@ impl World {
         let bytes = ack.encode();
         if forges {
             // Nothing but the producer's word says what these bytes are: trusted, and documented.
-            self.tainted.insert(entry);
+            self.forged.insert((number, entry));
         }
         Some(bytes)
     }

@@ -6,12 +6,16 @@
 //! end is told when the helper cannot write any more, never before (S4). A helper is a process of its
 //! own: it goes on while its node is stopped, and looks at no lease.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use chiasm_core::consumer::{FailureReason, ReadEnd, ReadOrder, RemoteAgent, TransferId};
+use chiasm_core::consumer::{
+    FailureReason, ReadEnd, ReadOrder, RemoteAgent, SuspectAgents, TransferId,
+};
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::plane::Plane;
 use chiasm_core::producer::NixlAgent;
+use chiasm_core::time::Nanos;
 use chiasm_core::wire::Progression;
 
 use crate::content::digest_of;
@@ -25,9 +29,6 @@ const SECOND: u64 = 1_000 * MILLISECOND;
 
 /// How long a read that nobody wants may take to end by itself, as at the node.
 const ABORT_GRACE: u64 = 500 * MILLISECOND;
-
-/// How long metadata that has ended a helper is not loaded again, as at the node.
-const SUSPECT_TIME: u64 = 120 * SECOND;
 
 /// How long a helper takes until it is up, shortest and longest, as measured.
 const START: (u64, u64) = (50 * MILLISECOND, 700 * MILLISECOND);
@@ -67,7 +68,7 @@ pub(crate) enum News {
 #[derive(Debug)]
 struct Peer {
     source: Endpoint,
-    metadata: Vec<u8>,
+    metadata: Arc<[u8]>,
     loaded: bool,
     waiting: Vec<TransferId>,
 }
@@ -118,7 +119,7 @@ pub(crate) struct Helpers {
     next: u64,
     deaths: u32,
     rests_until: u64,
-    suspects: VecDeque<(u64, Endpoint, Vec<u8>)>,
+    suspects: SuspectAgents,
 }
 
 impl World {
@@ -206,13 +207,12 @@ impl World {
     ) -> Result<Option<u64>, FailureReason> {
         let (transfer, now) = (order.transfer, self.now);
         let remote = order.nixl.clone().ok_or_else(|| plane("the ack names no agent"))?;
-        let metadata = remote.metadata.to_vec();
+        let metadata = Arc::clone(&remote.metadata);
         let helpers = &mut self.nodes[number].helpers;
-        helpers.suspects.retain(|(until, ..)| *until > now);
-        let mut suspects = helpers.suspects.iter();
-        if suspects.any(|(_, source, bytes)| *source == order.source && *bytes == metadata) {
+        let time = Nanos::from_nanos(now);
+        if helpers.suspects.remaining(time, &order.source, &metadata).is_some() {
             self.tally.count("nixl metadata under suspicion");
-            return Err(FailureReason::BadAgent("it has ended a helper".into()));
+            return Err(FailureReason::SuspectAgent("it has ended a helper".into()));
         }
         let rests = helpers.rests_until > now;
         let usable = |it: &&ReadHelper| !it.killed;
@@ -396,11 +396,7 @@ impl World {
         let mut words: Vec<u64> =
             theirs.iter().flatten().map(|block| node.memory.read(*block)).collect();
         if self.fires(Fault::DataCorrupted) {
-            let place = self.random.index(words.len());
-            let junk = self.junk();
-            if let Some(word) = words.get_mut(place) {
-                *word = junk;
-            }
+            self.corrupt(at, transfer, &mut words);
         }
         if killed {
             self.tally.count("nixl write after the kill");
@@ -530,8 +526,7 @@ impl World {
             helpers.rests_until = now + rest_after(helpers.deaths);
         }
         if let Some(peer) = loading.and_then(|agent| it.peers.get(&agent)) {
-            let until = now + SUSPECT_TIME;
-            helpers.suspects.push_back((until, peer.source.clone(), peer.metadata.clone()));
+            helpers.suspects.add(Nanos::from_nanos(now), &peer.source, &peer.metadata);
         }
         let mut over: Vec<(TransferId, bool)> = it.reads.iter().map(|it| (*it, false)).collect();
         for (agent, peer) in &it.peers {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use chiasm_core::admission::AdmissionConfig;
 use chiasm_core::allowlist::Allowlist;
+use chiasm_core::cache::EntryKey;
 use chiasm_core::consumer::{ConsumerConfig, FailureReason, TransferId};
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::host_hint::HostHint;
@@ -14,8 +15,10 @@ use chiasm_core::producer::{PeerId, ProducerConfig, ProducerLimits, SharedRegion
 use chiasm_core::time::Nanos;
 use chiasm_zmtp::{ConnectionId, Limits, Link, LinkLimits, Router, RouterLimits};
 
+use crate::content::word;
 use crate::engine::Engine;
 use crate::grants::GrantBook;
+use crate::host::Pid;
 use crate::memory::Memory;
 use crate::nixl::Helpers;
 use crate::planes::{Read, Serve};
@@ -66,6 +69,9 @@ pub(crate) struct Node {
     pub(crate) allowed: Allowlist,
     pub(crate) allowlist_version: u64,
     pub(crate) memory: Memory,
+    /// What entries hold that were read without a digest and were, undetectably, not what their hash
+    /// stands for.
+    pub(crate) believed: BTreeMap<EntryKey, Vec<u64>>,
     pub(crate) grants: GrantBook,
     pub(crate) reads: BTreeMap<TransferId, Read>,
     pub(crate) serves: BTreeMap<StreamId, Serve>,
@@ -75,6 +81,8 @@ pub(crate) struct Node {
     pub(crate) helpers: Helpers,
     pub(crate) workers: Workers,
     pub(crate) engine: Engine,
+    /// The processes of its host that it and its worker are.
+    pub(crate) processes: [Option<Pid>; 2],
     /// What has happened to it while it was paused.
     pub(crate) backlog: Vec<Event>,
 }
@@ -112,6 +120,7 @@ impl Node {
             allowed,
             allowlist_version: 0,
             memory: Memory::new(node.blocks),
+            believed: BTreeMap::new(),
             grants: GrantBook::default(),
             reads: BTreeMap::new(),
             serves: BTreeMap::new(),
@@ -119,15 +128,31 @@ impl Node {
             helpers: Helpers::default(),
             workers: Workers::default(),
             engine: Engine::default(),
+            processes: [None; 2],
             backlog: Vec::new(),
+        }
+    }
+
+    /// The hash of an entry.
+    pub(crate) fn hash_of(&self, key: EntryKey) -> Option<&str> {
+        self.instance.cache().entry(key).map(|entry| entry.hash().as_str())
+    }
+
+    /// The word that a block of an entry must hold: the network and approved producers are trusted, so
+    /// what they have spoilt without leaving a trace is what this node has, exactly.
+    pub(crate) fn expected(&self, key: EntryKey, content: usize, at: usize) -> u64 {
+        match self.believed.get(&key) {
+            Some(words) => words.get(at).copied().unwrap_or(u64::MAX),
+            None => word(content, at),
         }
     }
 
     /// A new life at the same endpoint, with nothing left of the one before.
     pub(crate) fn start_again(&mut self, setup: &Setup, random: &mut Random) {
         let (life, engine) = (self.life + 1, std::mem::take(&mut self.engine));
+        let processes = self.processes;
         *self = Self::new(self.number, setup, random);
-        self.life = life;
+        (self.life, self.processes) = (life, processes);
         self.engine.carry_over(&engine);
     }
 }

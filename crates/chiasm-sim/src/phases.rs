@@ -60,7 +60,11 @@ impl World {
                 for number in 0..self.nodes.len() {
                     self.settle(number)?;
                 }
-                if self.setup.checks { self.check_rest() } else { Ok(()) }
+                if self.setup.checks {
+                    self.check_rest()?;
+                    self.check_hosts_at_rest()?;
+                }
+                Ok(())
             }
         }
     }
@@ -70,6 +74,7 @@ impl World {
         self.note("quiet", &[]);
         self.calm();
         let now = self.now;
+        self.rivals_go();
         self.network.partitions.clear();
         self.network.deaf.clear();
         for which in 0..self.hostiles.len() {
@@ -81,7 +86,8 @@ impl World {
                 self.resume(number)?;
                 self.reload_allowlist(number, true)?;
                 if self.nodes[number].instance.producer().is_draining() {
-                    self.stop(number, false);
+                    let killed = self.random.chance(500);
+                    self.stop(number, false, killed)?;
                     self.push(now + SECOND, Event::Start { node: number });
                 }
                 // Workers that do not report are found to be dead.
@@ -187,7 +193,7 @@ impl World {
             }
             Fault::NodeKilled | Fault::PowerLost if self.nodes[node].up => {
                 self.fired(fault);
-                self.stop(node, fault == Fault::PowerLost);
+                self.stop(node, fault == Fault::PowerLost, true)?;
                 self.push(until, Event::Start { node });
             }
             Fault::NodeDrained if self.nodes[node].up => {
@@ -200,6 +206,7 @@ impl World {
                 let at = self.life(node);
                 self.push(until, Event::AllowAll(at));
             }
+            Fault::NameTaken => self.rival_starts(node, until),
             Fault::ServeHelperDied if self.runs(node) => self.serve_helper_dies(node)?,
             Fault::ReadHelperDied if self.nodes[node].up => self.read_helper_dies(node),
             Fault::WorkerDied if self.nodes[node].up => {
@@ -218,7 +225,7 @@ impl World {
     }
 
     /// A node's life ends at once, with all that it had.
-    fn stop(&mut self, number: usize, dark: bool) {
+    fn stop(&mut self, number: usize, dark: bool, killed: bool) -> Step {
         self.note("stop", &[number as u64, u64::from(dark)]);
         let at = self.life(number);
         self.count_life(number);
@@ -255,10 +262,18 @@ impl World {
             self.push(when, Event::ReaderDead { at: producer, peer });
         }
         self.drop_connections(at, dark);
+        self.end_processes(number, killed)
     }
 
-    /// A node that was down starts again, at the same endpoint, as somebody new.
-    pub(crate) fn start(&mut self, number: usize) -> Step {
+    /// A node that was down is started again.
+    pub(crate) fn start(&mut self, number: usize) {
+        if !self.nodes[number].up && self.nodes[number].processes[0].is_none() {
+            self.launch_node(number);
+        }
+    }
+
+    /// Its start has succeeded: it is there at the same endpoint, as somebody new.
+    pub(crate) fn come_up(&mut self, number: usize) -> Step {
         if self.nodes[number].up {
             return Ok(());
         }

@@ -57,6 +57,7 @@ const TROUBLES: &[Fault] = &[
     Fault::ConnectRefused,
     Fault::ConnectBlackHole,
     Fault::AllowlistReloaded,
+    Fault::NameTaken,
     Fault::WorkerDied,
     Fault::ServeHelperDied,
     Fault::ReadHelperDied,

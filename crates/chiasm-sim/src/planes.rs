@@ -32,6 +32,10 @@ pub(crate) struct Read {
     /// The life of the producer that was asked.
     pub(crate) producer: Life,
     pub(crate) landed: Vec<u64>,
+    /// What its producer itself has, if that is not what the hash stands for.
+    stands_for: Option<Vec<u64>>,
+    /// No digest could tell that its producer has lied, or that its bytes have come to harm.
+    pub(crate) unproven: bool,
     /// The stream at the producer, once it has let it in.
     pub(crate) stream: Option<StreamId>,
     /// What there is to know of it over nixl.
@@ -76,6 +80,14 @@ impl World {
             self.nodes[number].memory.write(*block, word, "a new read")?;
         }
         let (remote, shm) = (order.shm.clone(), order.plane == Plane::Shm);
+        let theirs = self.nodes.get(server).and_then(|node| {
+            let (key, _) = node.instance.cache().find(self.nodes[number].hash_of(key)?)?;
+            node.believed.get(&key).cloned()
+        });
+        let stands_for = theirs.filter(|_| !order.digest);
+        let entry = self.nodes[number].hash_of(key).and_then(|hash| self.catalogue.number_of(hash));
+        let lied = entry.is_some_and(|entry| self.forged.contains(&(server, entry)));
+        let unproven = lied && !order.digest;
         let (nixl, last_at) = ((plane == Plane::Nixl).then(|| order.clone()), self.now);
         let read = Read {
             order,
@@ -83,6 +95,8 @@ impl World {
             blocks,
             producer,
             landed: Vec::new(),
+            stands_for,
+            unproven,
             stream: None,
             nixl: None,
             aborted: false,
@@ -160,10 +174,13 @@ impl World {
     pub(crate) fn end_read(&mut self, number: usize, transfer: TransferId, end: ReadEnd) {
         let now = self.time();
         let node = &mut self.nodes[number];
-        if node.reads.remove(&transfer).is_none() {
-            return;
-        }
+        let Some(read) = node.reads.remove(&transfer) else { return };
         let landed = matches!(end, ReadEnd::Landed { .. });
+        let holds = if read.unproven { Some(read.landed) } else { read.stands_for };
+        if let Some(words) = holds.filter(|_| landed) {
+            self.tally.count("other bytes believed");
+            node.believed.insert(read.key, words);
+        }
         node.instance.read_ended(now, transfer, end);
         self.note("read ended", &[number as u64, transfer.0, u64::from(landed)]);
     }
@@ -279,11 +296,7 @@ impl World {
         let last_at = serve.last_at;
         let mut words: Vec<u64> = slice.iter().map(|block| node.memory.read(*block)).collect();
         if self.fires(Fault::DataCorrupted) {
-            let at = self.random.index(words.len());
-            let junk = self.junk();
-            if let Some(word) = words.get_mut(at) {
-                *word = junk;
-            }
+            self.corrupt(reader, transfer, &mut words);
         }
         let mut arrives = self.now + self.latency();
         if let Some(until) = self.network.blocked(self.now, number, reader.node) {
@@ -430,6 +443,20 @@ impl World {
     pub(crate) fn block_time(&mut self) -> u64 {
         let (low, high) = self.setup.block_time;
         self.random.skewed(low, high)
+    }
+
+    /// One of the words that are on their way to a read becomes another.
+    pub(crate) fn corrupt(&mut self, reader: Life, transfer: TransferId, words: &mut [u64]) {
+        let at = self.random.index(words.len());
+        let junk = self.junk();
+        if let Some(word) = words.get_mut(at) {
+            *word = junk;
+        }
+        let node = &mut self.nodes[reader.node];
+        let read = node.reads.get_mut(&transfer).filter(|_| node.life == reader.life);
+        if let Some(read) = read {
+            read.unproven |= !read.order.digest;
+        }
     }
 
     /// A word that stands for nothing.

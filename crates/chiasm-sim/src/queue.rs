@@ -7,6 +7,7 @@ use chiasm_core::consumer::TransferId;
 use chiasm_core::dispatch::Rank;
 use chiasm_core::producer::{PeerId, StreamId};
 
+use crate::host::Pid;
 use crate::nixl::News;
 
 /// One life of one node.
@@ -56,6 +57,12 @@ pub(crate) enum Event {
     Work { at: Life, task: u64 },
     /// A worker's report is taken out of its ring.
     Report { at: Life, task: u64 },
+    /// A process of a host takes its next step.
+    Process { pid: Pid },
+    /// A process of a host ends.
+    ProcessEnds { pid: Pid },
+    /// The helpers of a process have seen it end.
+    HelpersEnd { host: u64, of: Pid },
     /// A worker is found to be dead.
     WorkerGone { at: Life, rank: Rank },
     /// A data stream's first bytes reach the producer.
@@ -124,6 +131,9 @@ impl Event {
             | Self::Arrive { .. }
             | Self::Abort { .. }
             | Self::Start { .. }
+            | Self::Process { .. }
+            | Self::ProcessEnds { .. }
+            | Self::HelpersEnd { .. }
             | Self::Hostile(_) => None,
         }
     }

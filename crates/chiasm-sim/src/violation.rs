@@ -21,6 +21,8 @@ pub enum Promise {
     S7,
     /// A grant ends by its own completion or its lease.
     S8,
+    /// Regions and helpers vanish, and a live region is never touched.
+    S9,
     /// When nothing is wrong any more, everything works again.
     Liveness,
 }
@@ -38,6 +40,7 @@ impl Promise {
             Self::S6 => "S6",
             Self::S7 => "S7",
             Self::S8 => "S8",
+            Self::S9 => "S9",
             Self::Liveness => "liveness",
         }
     }

@@ -34,11 +34,23 @@ pub(crate) struct Task {
     job: Option<String>,
 }
 
+/// The process that is one rank.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seat {
+    /// Which: another number for each that sits here.
+    process: u64,
+    /// Until then nobody does.
+    empty_until: u64,
+    /// The one that has the orders that are out, as far as the node knows.
+    known: Option<u64>,
+}
+
 /// All workers of one life of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
     pub(crate) tasks: BTreeMap<u64, Task>,
     next: u64,
+    seats: [Seat; RANKS as usize],
     /// A report of earlier times, to be replayed.
     old: Option<Report>,
 }
@@ -58,6 +70,9 @@ impl World {
         let content = self.catalogue.content(entry).clone();
         let rank = Rank::new(u16::try_from(self.random.below(u64::from(RANKS))).unwrap_or(0));
         let rank = rank.unwrap_or(Rank::ZERO);
+        if !self.has_worker(number, rank) {
+            return Ok(false);
+        }
         let node = &mut self.nodes[number];
         let order =
             node.instance.dispatch_save(now, &content.hash, content.meta, content.blocks, rank);
@@ -95,6 +110,9 @@ impl World {
         let now = self.time();
         let hash = self.catalogue.content(entry).hash.clone();
         let ranks = chiasm_core::dispatch::RankSet::first(RANKS).unwrap_or_default();
+        if !ranks.iter().all(|rank| self.has_worker(number, rank)) {
+            return Ok(None);
+        }
         let order = self.nodes[number].instance.dispatch_load(now, hash.as_str(), ranks);
         let order = match order {
             Ok(order) => carried(&order)?,
@@ -164,8 +182,7 @@ impl World {
                 }
                 OrderKind::Load => {
                     let found = node.memory.read(*block);
-                    let right = found == truth || self.tainted.contains(&entry);
-                    ensure(right, Promise::S2, || {
+                    ensure(found == node.expected(key, entry, from + offset), Promise::S2, || {
                         format!(
                             "node {number}: the engine loads {} and gets other bytes (block {block})",
                             self.catalogue.content(entry).hash
@@ -285,32 +302,69 @@ impl World {
 
     /// A worker dies. What its device was told to write it may write for a while.
     pub(crate) fn kill_worker(&mut self, number: usize, rank: Rank) {
-        let at = self.life(number);
+        let (at, now) = (self.life(number), self.now);
+        let empty_until = now + self.random.skewed(1_000_000, 500_000_000);
         let quarantine = u64::try_from(self.setup.quarantine.as_nanos()).unwrap_or(u64::MAX);
-        let until = self.now + self.random.between(1, quarantine);
+        let until = now + self.random.between(1, quarantine);
+        let workers = &mut self.nodes[number].workers;
+        let Some(seat) = workers.seats.get_mut(rank.index()) else { return };
+        if now < seat.empty_until {
+            return;
+        }
+        (seat.process, seat.empty_until) = (seat.process + 1, empty_until);
         let mut dying = Vec::new();
-        for (id, task) in &mut self.nodes[number].workers.tasks {
-            if task.rank == rank && !task.committed {
+        for (id, task) in &mut workers.tasks {
+            // Those of a process that had died before are the device's already.
+            if task.rank == rank && !task.committed && task.dying_until.is_none() {
                 task.dying_until = Some(until);
                 dying.push(*id);
             }
         }
         for task in dying {
-            let when = self.now + self.random.below(until - self.now + 1);
+            let when = now + self.random.below(until - now + 1);
             self.push(when, Event::Work { at, task });
         }
         // It is looked for four times a second.
-        let noticed = self.now + self.random.below(100_000_000);
+        let noticed = now + self.random.below(250_000_000);
         self.push(noticed, Event::WorkerGone { at, rank });
     }
 
-    /// The node sees that a worker is dead; what that had committed is taken first.
+    /// Whether there is a process to give an order to. As at the node, who finds another one than that
+    /// which has the earlier orders says first that those are lost.
+    fn has_worker(&mut self, number: usize, rank: Rank) -> bool {
+        let now = self.now;
+        let seats = &self.nodes[number].workers.seats;
+        let Some(seat) = seats.get(rank.index()).copied().filter(|it| now >= it.empty_until) else {
+            self.tally.count("order without a worker");
+            return false;
+        };
+        if seat.known.is_some_and(|known| known != seat.process) {
+            self.tally.count("worker replaced before it was missed");
+            self.lose_worker(number, rank);
+        }
+        if let Some(slot) = self.nodes[number].workers.seats.get_mut(rank.index()) {
+            slot.known = Some(seat.process);
+        }
+        true
+    }
+
+    /// The node looks whether a worker that has orders is dead.
     pub(crate) fn worker_gone(&mut self, number: usize, rank: Rank) -> Step {
+        let node = &self.nodes[number];
+        let seat = node.workers.seats.get(rank.index());
+        let gone = seat.is_some_and(|it| self.now < it.empty_until || it.known != Some(it.process));
+        if gone && node.instance.dispatches().awaited().has(rank) {
+            self.lose_worker(number, rank);
+        }
+        self.settle(number)
+    }
+
+    /// The node says that a worker is dead; what that had committed is taken first.
+    fn lose_worker(&mut self, number: usize, rank: Rank) {
         let now = self.time();
-        let of_it = |task: &Task| task.rank == rank;
-        let tasks = self.nodes[number].workers.tasks.iter().filter(|(_, task)| of_it(task));
-        let committed: Vec<u64> =
-            tasks.filter(|(_, task)| task.committed).map(|(id, _)| *id).collect();
+        let tasks = self.nodes[number].workers.tasks.iter();
+        let committed = tasks.filter(|(_, task)| task.rank == rank && task.committed);
+        let committed: Vec<u64> = committed.map(|(id, _)| *id).collect();
         for id in committed {
             self.take_report(number, id);
         }
@@ -324,11 +378,13 @@ impl World {
             // A dead worker's device writes on; nobody reads on.
             !(gone && (task.order.kind == OrderKind::Load || task.outcome.is_some()))
         });
+        if let Some(seat) = node.workers.seats.get_mut(rank.index()) {
+            seat.known = None;
+        }
         node.instance.worker_gone(now, rank);
         for (job, dispatch) in jobs {
             self.nodes[number].engine.loaded(&job, dispatch);
         }
-        self.settle(number)
     }
 }
 

@@ -8,12 +8,14 @@ use chiasm_core::time::Nanos;
 use crate::clients::Request;
 use crate::content::Catalogue;
 use crate::fault::{Fault, Rates};
+use crate::host::{Host, Pid};
 use crate::hostile_consumer::HostileConsumer;
 use crate::memory::Memory;
 use crate::network::Network;
 use crate::node::{Node, endpoint_of};
 use crate::phases::phases;
 use crate::plan::Plan;
+use crate::process::Process;
 use crate::queue::{Event, Life, Queue};
 use crate::random::Random;
 use crate::run::Run;
@@ -45,13 +47,17 @@ pub(crate) struct World {
     pub(crate) quiet: bool,
     /// Memory of lives that are over: mappings of it live on.
     pub(crate) graves: BTreeMap<(usize, u32), Memory>,
-    /// Entries of which an approved producer has, undetectably, served other bytes.
-    pub(crate) tainted: BTreeSet<usize>,
+    /// Who has, of which entry, granted other blocks without a digest that could tell.
+    pub(crate) forged: BTreeSet<(usize, usize)>,
     /// Who has said of which entry that it is missing.
     pub(crate) missing: BTreeSet<(usize, u64)>,
     /// Messages were corrupted: what a producer was asked for may be something else.
     pub(crate) spoilt: bool,
     pub(crate) junk_count: u64,
+    /// Regions' files and the processes around them, by host.
+    pub(crate) hosts: BTreeMap<u64, Host>,
+    pub(crate) processes: BTreeMap<Pid, Process>,
+    pub(crate) next_pid: Pid,
     queue: Queue,
 }
 
@@ -99,10 +105,13 @@ impl World {
             planned,
             quiet: false,
             graves: BTreeMap::new(),
-            tainted: BTreeSet::new(),
+            forged: BTreeSet::new(),
             missing: BTreeSet::new(),
             spoilt: false,
             junk_count: 0,
+            hosts: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            next_pid: 0,
             queue: Queue::default(),
             setup,
         }
@@ -120,6 +129,8 @@ impl World {
         for (at, phase) in phases(&self.setup) {
             self.push(at, Event::Phase(phase));
         }
+        let begun = self.launch_all();
+        begun.map_err(|broken| Violation { promise: broken.promise, at: 0, what: broken.what })?;
         for number in 0..self.nodes.len() {
             self.start_serve_helper(number, 0);
         }
@@ -172,6 +183,14 @@ impl World {
             Event::Abort { request } => self.abort(request),
             Event::Work { at, task } => self.work(at.node, task),
             Event::Report { at, task } => self.report(at.node, task),
+            Event::Process { pid } => self.process_step(pid),
+            Event::ProcessEnds { pid } => self.process_is_over(pid),
+            Event::HelpersEnd { host, of } => {
+                if let Some(host) = self.hosts.get_mut(&host) {
+                    host.end_helpers(of);
+                }
+                Ok(())
+            }
             Event::WorkerGone { at, rank } => self.worker_gone(at.node, rank),
             Event::StreamOpen { at, reader, transfer } => {
                 self.stream_open(at.node, reader, transfer)
@@ -192,7 +211,10 @@ impl World {
             }
             Event::HelperDue { at, helper } => self.helper_due(at.node, helper),
             Event::HelperNews { at, helper, news } => self.helper_news(at.node, helper, news),
-            Event::Start { node } => self.start(node),
+            Event::Start { node } => {
+                self.start(node);
+                Ok(())
+            }
             Event::Resume { node } => self.resume(node),
             Event::Hostile(which) => self.hostile_acts(which),
             Event::AllowAll(at) => self.reload_allowlist(at.node, true),
