@@ -172,11 +172,12 @@ impl Host {
         file.shared.is_empty() && file.exclusive.is_none()
     }
 
-    /// A process begins to look for what dead ones have left.
-    pub(crate) fn sweep_begins(&mut self, pid: Pid) {
+    /// A process begins to look for what dead ones have left: the names that there are.
+    pub(crate) fn sweep_begins(&mut self, pid: Pid) -> Vec<String> {
         let dead = self.names.iter().filter(|(_, inode)| self.is_dead(**inode));
         let dead = dead.map(|(name, inode)| (name.clone(), *inode)).collect();
         self.swept.insert(pid, dead);
+        self.names.keys().cloned().collect()
     }
 
     /// It has looked: what was dead all the while is gone, unless somebody is at it just now.
@@ -199,6 +200,16 @@ impl Host {
                 dead.retain(|(_, other)| *other != inode);
             }
         }
+    }
+
+    /// A process has joined a region: it has its name, is whole, and is kept alive by this one too.
+    pub(crate) fn check_joined(&self, pid: Pid, name: &str, inode: Option<Inode>) -> Step {
+        let named = inode.is_some() && self.names.get(name).copied() == inode;
+        let file = inode.and_then(|inode| self.files.get(inode));
+        let lives = file.is_some_and(|it| it.header && it.shared.contains(&pid));
+        ensure(named && lives, Promise::S9, || {
+            format!("process {pid} has joined {name} as a live region: {named} {file:?}")
+        })
     }
 
     /// A start has failed: nothing of it is left.

@@ -40,6 +40,7 @@ pub(crate) enum Kind {
 /// Where a process is.
 #[derive(Clone, Debug)]
 pub(crate) enum At {
+    Listing,
     Sweeping { left: Vec<String>, reclaim: Reclaim },
     Joining(Join),
     Clearing(Reclaim),
@@ -98,24 +99,15 @@ impl World {
     /// Starts a process on a host.
     pub(crate) fn launch_process(&mut self, kind: Kind, host: u64, name: String) -> Pid {
         self.next_pid += 1;
-        let at = At::Sweeping { left: Vec::new(), reclaim: Reclaim::new() };
         // Workers leave tidying up to the node.
-        let at = if matches!(kind, Kind::Worker(_)) { At::Joining(Join::new()) } else { at };
+        let worker = matches!(kind, Kind::Worker(_));
+        let at = if worker { At::Joining(Join::new()) } else { At::Listing };
         let (opened, file, draft, claimed, failed) = (None, None, None, false, false);
         let (rounds, busy) = (ATTEMPTS, BUSY_ATTEMPTS);
         let process =
             Process { host, kind, name, at, opened, file, draft, claimed, failed, rounds, busy };
         self.processes.insert(self.next_pid, process);
-        self.sweep_begins(self.next_pid);
         self.next_pid
-    }
-
-    fn sweep_begins(&mut self, pid: Pid) {
-        let Some(process) = self.processes.get_mut(&pid) else { return };
-        let At::Sweeping { left, .. } = &mut process.at else { return };
-        let host = self.hosts.entry(process.host).or_default();
-        *left = host.names.keys().cloned().collect();
-        host.sweep_begins(pid);
     }
 
     /// The two processes of a node start, in whatever order.

@@ -16,6 +16,11 @@ impl World {
     pub(crate) fn step_of(&mut self, pid: Pid, process: &mut Process) -> Step {
         process.at = match process.at.clone() {
             at @ (At::Up | At::Over) => at,
+            At::Listing => {
+                let host = self.hosts.entry(process.host).or_default();
+                let left = host.sweep_begins(pid);
+                At::Sweeping { left, reclaim: Reclaim::new() }
+            }
             at @ (At::Sweeping { .. } | At::Joining(_) | At::Clearing(_) | At::Leaving(_)) => {
                 self.look_around(pid, process, at)?
             }
@@ -52,6 +57,8 @@ impl World {
                 match join.saw(seen) {
                     None => At::Joining(join),
                     Some(Life::Live) => {
+                        let host = self.hosts.entry(process.host).or_default();
+                        host.check_joined(pid, &name, process.opened)?;
                         self.tally.count("region joined");
                         process.file = process.opened.take();
                         At::Claiming

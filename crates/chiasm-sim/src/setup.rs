@@ -222,7 +222,9 @@ impl Setup {
             let (on, most) = (random.chance(330), most(*fault));
             let rate = match fault {
                 // What they make worse is seldom by itself.
-                Fault::SlowAbort | Fault::SlowReap | Fault::BadAgent => random.between(100, most),
+                Fault::SlowAbort | Fault::SlowReap | Fault::BadAgent | Fault::WorkerLingers => {
+                    random.between(100, most)
+                }
                 _ => random.skewed(1, most),
             };
             if on && !calm {
@@ -270,7 +272,8 @@ const fn most(fault: Fault) -> u64 {
         | Fault::NixlReadStuck
         | Fault::NixlReadFailed
         | Fault::SlowReap
-        | Fault::BadAgent => 900,
+        | Fault::BadAgent
+        | Fault::WorkerLingers => 900,
         _ => 250,
     }
 }
