@@ -104,7 +104,9 @@ impl World {
             let limits = AckLimits::default();
             let ack = XferAck::decode(&answer, &limits).ok();
             if let Some(ack) = ack.as_ref().filter(|ack| ack.status.is_ok()) {
-                node.grants.granted(now, id, ack, self.setup.lease, &mut node.memory);
+                // What an upstream consumer gets, who is told of no lease.
+                let lease = self.setup.lease.max(chiasm_core::limits::UPSTREAM_LEASE);
+                node.grants.granted(now, id, ack, lease, &mut node.memory);
             }
             let known =
                 ack.and_then(|ack| Some((self.catalogue.number_of(ack.mm_hash)?, ack.status)));

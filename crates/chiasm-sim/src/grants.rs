@@ -51,7 +51,7 @@ impl GrantBook {
         memory: &mut Memory,
     ) {
         // A request whose extension was spoilt on its way is an upstream consumer's: over nixl, and for
-        // as long as the producer's leases are.
+        // `lease`.
         let extension = ack.chiasm.clone().unwrap_or_else(|| {
             let indices = ack.src_block_indices.iter();
             let blocks = indices.filter_map(|block| Extent::new(u32::try_from(*block).ok()?, 1));

@@ -252,7 +252,7 @@ fn millis(now: Nanos, millis: u64) -> Nanos {
 /// It is wrong once for a request that comes again, and may be right after all when the time is over.
 #[test]
 fn what_has_ended_a_helper_is_suspected_and_not_judged_again() {
-    let mut world = World::new("kill -ABRT $$");
+    let mut world = World::new("exit 3");
     let metadata = metadata_for_test("a");
     world.read_from(1, &metadata);
     let (reason, ..) = world.ended();
@@ -264,10 +264,12 @@ fn what_has_ended_a_helper_is_suspected_and_not_judged_again() {
     assert_eq!(world.helpers.deaths(), (1, 0));
     world.read_from(1, &metadata_of("a", b"another address"));
     let ended = world.helpers.take_ended();
-    let suspected = |(_, end): &(_, ReadEnd)| {
-        matches!(end, ReadEnd::Failed(FailureReason::SuspectAgent(_)))
-    };
-    assert!(!world.ended.iter().chain(&ended).any(suspected), "of another description nothing is known");
+    let suspected =
+        |(_, end): &(_, ReadEnd)| matches!(end, ReadEnd::Failed(FailureReason::SuspectAgent(_)));
+    assert!(
+        !world.ended.iter().chain(&ended).any(suspected),
+        "of another description nothing is known"
+    );
 }
 
 #[test]
