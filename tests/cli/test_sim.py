@@ -1,5 +1,7 @@
 """Simulated fleets from outside: seeds, a replay of one, and trying settings."""
 
+import pytest
+
 from tests.cli.chiasm import Chiasm
 
 
@@ -40,4 +42,29 @@ def test_settings_can_be_tried(chiasm: Chiasm) -> None:
     assert report["bytes"]["tcp"] > 0
     text = chiasm.run("sim", "fleet", *small, "--one-host").out
     assert "hit rate" in text
-    assert "encoder" in chiasm.run("sim", "fleet", "--encoders", "0").one_error()
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong"),
+    [
+        ("encoders", "0"),
+        ("consumers", "100000"),
+        ("items-per-request", "5000"),
+        ("encoder-region", "1KiB"),
+        ("consumer-region", "0"),
+        ("largest", "8GiB"),
+        ("smallest", "20MiB"),
+        ("throughput", "0"),
+        ("popularity", "nan"),
+        ("rate", "-3"),
+        ("rate", "inf"),
+        ("lease", "0"),
+        ("step", "0"),
+    ],
+)
+def test_a_setting_outside_its_limits_is_named_with_them(
+    setting: str, wrong: str, chiasm: Chiasm
+) -> None:
+    error = chiasm.run("sim", "fleet", f"--{setting}", wrong).one_error()
+    assert error.startswith(f"{setting.replace('-', ' ')} is ")
+    assert "can be simulated" in error

@@ -1,4 +1,5 @@
-//! epoll, level-triggered: what a slice leaves undone is reported again, so no source can starve.
+//! epoll, level-triggered: what a slice leaves undone is reported again, so no source can starve. Only the
+//! waker is an edge: it says nothing but that it is time to look.
 
 use std::cell::Cell;
 use std::io;

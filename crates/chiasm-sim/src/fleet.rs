@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use chiasm_core::byte_size::ByteSize;
 use chiasm_core::limits;
 use chiasm_core::plane::{Plane, PlaneList};
 use serde_json::{Value, json};
@@ -16,6 +17,12 @@ use crate::setup::{NodeSetup, Role, Setup};
 /// Bytes of one block of simulated memory. A model's rows are smaller; what matters here is how many
 /// entries fit.
 const BLOCK_BYTES: u64 = 64 << 10;
+
+/// Smallest and largest region.
+const REGION_BYTES: [u64; 2] = [BLOCK_BYTES, 256 << 30];
+
+/// Most instances of a kind.
+const MAX_NODES: usize = 256;
 
 /// What can be tried.
 #[derive(Clone, Debug)]
@@ -90,36 +97,77 @@ impl Default for FleetSettings {
 }
 
 /// Why settings cannot be simulated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FleetError {
-    /// There is nobody to ask or nobody who asks.
-    #[error("a fleet needs at least one encoder and one consumer, and at least one item")]
-    Nobody,
-    /// A region has no blocks, or too many to be simulated.
-    #[error("a region has from {BLOCK_BYTES} bytes to 256 GiB")]
-    Region,
-    /// Items of no size, or larger than they can be.
-    #[error("an item has from 1 byte to 1 GiB, the smallest first")]
-    Entry,
+    /// A setting that is too small, too large, or no number.
+    #[error("{setting} is {value}: from {least} to {most} can be simulated")]
+    Outside {
+        /// Which.
+        setting: &'static str,
+        /// What it is.
+        value: String,
+        /// The least that it may be.
+        least: String,
+        /// The most that it may be.
+        most: String,
+    },
     /// More requests than make sense.
-    #[error("from one to a million requests can be simulated; rate times duration is {0}")]
+    #[error("rate times duration is {0} requests: from 1 to a million can be simulated")]
     Requests(u64),
 }
 
+/// Whether a setting is inside its limits.
+fn within<T: PartialOrd>(
+    setting: &'static str,
+    value: T,
+    [least, most]: [T; 2],
+    text: impl Fn(&T) -> String,
+) -> Result<(), FleetError> {
+    // Not inside: nothing that cannot be compared is.
+    if least <= value && value <= most {
+        return Ok(());
+    }
+    Err(FleetError::Outside {
+        setting,
+        value: text(&value),
+        least: text(&least),
+        most: text(&most),
+    })
+}
+
 impl FleetSettings {
+    /// Everything that has limits, and they.
+    fn check(&self) -> Result<(), FleetError> {
+        let count = usize::to_string;
+        within("encoders", self.encoders, [1, MAX_NODES], count)?;
+        within("consumers", self.consumers, [1, MAX_NODES], count)?;
+        within("items", self.entries, [1, 1_000_000], count)?;
+        within("items per request", self.items, [1, 64], count)?;
+        within("running", self.running, [1, 10_000], count)?;
+        let size = |bytes: &u64| ByteSize(*bytes).to_string();
+        within("encoder region", self.encoder_bytes, REGION_BYTES, size)?;
+        within("consumer region", self.consumer_bytes, REGION_BYTES, size)?;
+        let (smallest, largest) = self.entry_bytes;
+        within("largest", largest, [1, 1 << 30], size)?;
+        within("smallest", smallest, [1, largest], size)?;
+        within("throughput", self.bytes_per_second, [1 << 20, 1 << 40], size)?;
+        within("popularity", self.popularity, [0.0, 10.0], f64::to_string)?;
+        within("rate", self.rate, [0.001, 1e6], f64::to_string)?;
+        let seconds = |time: &Duration| format!("{} s", time.as_secs_f64());
+        let day = Duration::from_hours(24);
+        within("duration", self.duration, [Duration::from_millis(1), day], seconds)?;
+        within("lease", self.lease, [Duration::from_secs(1), day], seconds)?;
+        within("budget", self.wait_budget, [Duration::from_millis(10), day], seconds)?;
+        let engine = [Duration::from_millis(1), Duration::from_hours(1)];
+        within("step", self.step.1, engine, seconds)?;
+        within("encode", self.encode.1, engine, seconds)
+    }
+
     /// The fleet of these settings.
     pub fn setup(&self) -> Result<Setup, FleetError> {
-        if self.encoders == 0 || self.consumers == 0 || self.entries == 0 || self.items == 0 {
-            return Err(FleetError::Nobody);
-        }
-        let blocks = |bytes: u64| {
-            let blocks = u32::try_from(bytes / BLOCK_BYTES).ok();
-            blocks.filter(|blocks| (1..=1 << 22).contains(blocks)).ok_or(FleetError::Region)
-        };
+        self.check()?;
+        let blocks = |bytes: u64| u32::try_from(bytes / BLOCK_BYTES).unwrap_or(u32::MAX);
         let (smallest, largest) = self.entry_bytes;
-        if smallest == 0 || smallest > largest || largest > 1 << 30 {
-            return Err(FleetError::Entry);
-        }
         let in_blocks = |bytes: u64| u32::try_from(bytes.div_ceil(BLOCK_BYTES)).unwrap_or(u32::MAX);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
         let requests = (self.rate * self.duration.as_secs_f64()) as u64;
@@ -128,8 +176,8 @@ impl FleetSettings {
         }
         let mut nodes = Vec::new();
         let kinds = [
-            (Role::Encoder, self.encoders, blocks(self.encoder_bytes)?),
-            (Role::Consumer, self.consumers, blocks(self.consumer_bytes)?),
+            (Role::Encoder, self.encoders, blocks(self.encoder_bytes)),
+            (Role::Consumer, self.consumers, blocks(self.consumer_bytes)),
         ];
         for (role, count, blocks) in kinds {
             for _ in 0..count {
@@ -278,9 +326,17 @@ mod tests {
     fn settings_that_cannot_work_are_refused_by_name() {
         let refused = |settings: FleetSettings| settings.setup().map(|_| ()).unwrap_err();
         let default = FleetSettings::default;
-        assert_eq!(refused(FleetSettings { encoders: 0, ..default() }), FleetError::Nobody);
-        assert_eq!(refused(FleetSettings { consumer_bytes: 1, ..default() }), FleetError::Region);
-        assert_eq!(refused(FleetSettings { entry_bytes: (5, 4), ..default() }), FleetError::Entry);
-        assert_eq!(refused(FleetSettings { rate: 0.0, ..default() }), FleetError::Requests(0));
+        let outside = |settings| match refused(settings) {
+            FleetError::Outside { setting, .. } => setting,
+            FleetError::Requests(_) => "requests",
+        };
+        assert_eq!(outside(FleetSettings { encoders: 0, ..default() }), "encoders");
+        assert_eq!(outside(FleetSettings { consumer_bytes: 1, ..default() }), "consumer region");
+        assert_eq!(outside(FleetSettings { entry_bytes: (5, 4), ..default() }), "smallest");
+        assert_eq!(outside(FleetSettings { popularity: f64::NAN, ..default() }), "popularity");
+        let few = FleetSettings { rate: 0.001, ..default() };
+        assert_eq!(refused(few), FleetError::Requests(0));
+        let error = refused(FleetSettings { lease: Duration::ZERO, ..default() }).to_string();
+        assert_eq!(error, "lease is 0 s: from 1 s to 86400 s can be simulated");
     }
 }

@@ -66,7 +66,8 @@ impl GrantBook {
         if let Some(grant) = self.waiting.get(&key).and_then(|id| self.live.get_mut(id)) {
             grant.peer = peer;
             grant.attempt = attempt;
-            grant.deadline = deadline;
+            // Whose lease was longer may still count on it.
+            grant.deadline = grant.deadline.max(deadline);
             return;
         }
         self.next += 1;

@@ -167,18 +167,18 @@ def test_a_consumer_is_killed_and_its_upstream_producer_serves_its_next_life(
         monkeypatch.delenv("UCX_TLS")
     reading = Reading(chiasm, tmp_path / "killed", upstream_producer)
     helper = Helper(reading.helper)
-    match stage:
-        case "between request and ack":
-            reading.producer.ask("pause", on=True)
-        case "between ack and read":
-            reading.granted()
-        case "during the read":
-            reading.begun()
-        case "between read and completion":
-            reading.granted()
-            reading.running.signal(signal.SIGSTOP)
-            helper.go_on()
-            reading.landed()
+    if stage == BEFORE_ACK:
+        reading.producer.ask("pause", on=True)
+    elif stage == BEFORE_READ:
+        reading.granted()
+    elif stage == DURING_READ:
+        reading.begun()
+    else:
+        assert stage == AFTER_READ
+        reading.granted()
+        reading.running.signal(signal.SIGSTOP)
+        helper.go_on()
+        reading.landed()
     left = kill(reading.running)
     helper.go_on()
     helper.has_ended()
@@ -223,6 +223,8 @@ def test_whoever_is_stopped_in_a_read_between_chiasm_nodes_and_goes_on_costs_not
             serving.go_on()
             granted(chiasm, producer)
             reading.helper.go_on()
+        case _:
+            raise AssertionError(whom)
     reading.ends()
     reading.helper.has_ended()
     node = at_rest(chiasm, producer.running.pid)

@@ -35,7 +35,7 @@ use crate::exit::Failure;
 /// meanwhile; what ran is for `uptime` to say. `make bench` compares with upstream. nixl is measured where
 /// NIXL is found, as `chiasm planes` says it is.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, allow_negative_numbers = true)]
 pub(crate) struct BenchCommand {
     /// What to measure. Default: everything.
     #[arg(value_name = "FAMILY", value_enum)]

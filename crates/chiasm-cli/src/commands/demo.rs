@@ -24,7 +24,8 @@ use crate::exit::Failure;
 /// One process produces (chiasm produce), another one fetches (chiasm fetch); both are started here,
 /// on the loopback interface, with regions in /dev/shm and stores in a temporary directory that is
 /// removed at the end. The encodings are four that a real vLLM encoder computed, and generated ones of
-/// 1 to 42 MB. They go over every plane that there is here (see chiasm planes). Every byte that arrives is compared with the file that it came from.
+/// 1 to 42 MB. They go over shm, where it is available, and over tcp. Every byte that arrives is
+/// compared with the file that it came from.
 ///
 /// Then come the cases in which nothing may be read: a producer that is not approved is refused
 /// without a connection, which a listening socket of the demo confirms; an encoding that the producer

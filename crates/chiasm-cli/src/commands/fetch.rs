@@ -41,7 +41,7 @@ const MAX_DEFAULT_REGION_BYTES: u64 = 4 << 30;
 ///
 ///     chiasm fetch --params params.json --allow 10.0.0.5:5601 --out copy
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, allow_negative_numbers = true)]
 pub(crate) struct FetchCommand {
     /// The ec_transfer_params object, as a producer returned it; - is standard input.
     #[arg(long, value_name = "FILE")]

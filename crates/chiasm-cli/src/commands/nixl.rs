@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use chiasm_core::plane::{Plane, PlaneList};
-use chiasm_nixl::{Launch, Settings};
+use chiasm_nixl::{Launch, MAX_AGENT_NAME_BYTES, Settings};
 use chiasm_node::NixlConfig;
 use clap::Args;
 
@@ -26,7 +26,7 @@ pub(crate) struct NixlArguments {
     #[arg(long = "nixl-ports", value_name = "FIRST-LAST")]
     ports: Option<String>,
 
-    /// Name of this producer's NIXL agent: different for any two producers that one consumer reads
+    /// Name of this node's NIXL agent: different for any two producers that one consumer reads
     /// from. Default: chiasm-, and the process's number.
     #[arg(long = "nixl-agent", value_name = "NAME")]
     agent: Option<String>,
@@ -54,6 +54,11 @@ impl NixlArguments {
             Some(name) => {
                 let good = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
                 ensure!(good, "--nixl-agent {name:?} is empty or not printable ASCII");
+                let bytes = name.len();
+                ensure!(
+                    bytes <= MAX_AGENT_NAME_BYTES,
+                    "--nixl-agent has {bytes} bytes, {MAX_AGENT_NAME_BYTES} may be"
+                );
                 name.clone()
             }
             None => format!("chiasm-{}", std::process::id()),

@@ -24,9 +24,10 @@ pub(super) const DIRECTORY: &str = "/dev/shm";
 
 /// Show which planes (ways of moving bytes) are available here, and why or why not.
 ///
-/// shm copies out of a producer's shared memory: same host, same user, same directory. nixl is RDMA.
-/// tcp goes over the producer's control port and is always there. Both sides choose the first plane of
-/// the consumer's list that reaches; one that turns out not to is passed over without a word.
+/// shm copies out of a producer's shared memory: same host, same user, same directory. nixl is RDMA
+/// where there is RDMA, else what UCX finds, and the only plane of upstream peers. tcp goes over the
+/// producer's control port and is always there. Both sides choose the first plane of the consumer's
+/// list that reaches; one that is not there is passed over.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct PlanesCommand {

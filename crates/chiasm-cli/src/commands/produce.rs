@@ -39,7 +39,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 ///     chiasm produce store --announce params.json
 ///     chiasm fetch --params params.json --allow 127.0.0.1:40123 --out copy
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, allow_negative_numbers = true)]
 pub(crate) struct ProduceCommand {
     /// Stores, mm_hash directories or encoder_cache.safetensors files.
     #[arg(value_name = "PATH", required = true)]
@@ -225,12 +225,15 @@ fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<StoredEncoding>> {
 
 fn load(node: &Node, encodings: &[StoredEncoding], stop: &StopSignal) -> Result<(), Failure> {
     let total = encodings.iter().map(|encoding| encoding.meta.bytes).sum();
+    // All at once, and first: a consumer that asks before an encoding is loaded is told to ask again.
+    let reserve = |encoding: &StoredEncoding| {
+        node.reserve(&encoding.mm_hash, encoding.meta)
+            .map_err(|error| Failure::work(anyhow!("{}: {error}", encoding.mm_hash.short())))
+    };
+    let saving = encodings.iter().map(reserve).collect::<Result<Vec<_>, _>>()?;
     let bar = progress::bar(total, "loading");
     let mut chunk = vec![0; CHUNK_BYTES];
-    for encoding in encodings {
-        let mut saving = node
-            .reserve(&encoding.mm_hash, encoding.meta)
-            .map_err(|error| Failure::work(anyhow!("{}: {error}", encoding.mm_hash.short())))?;
+    for (encoding, mut saving) in encodings.iter().zip(saving) {
         let mut reader = encoding.open().map_err(Failure::input)?;
         loop {
             if stop.came() {

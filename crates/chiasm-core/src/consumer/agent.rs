@@ -32,7 +32,7 @@ pub(super) struct Agents(BTreeMap<Endpoint, Known>);
 pub(super) struct RemoteEntry {
     pub(super) metadata: Arc<[u8]>,
     pub(super) region: Progression,
-    pub(super) extents: Vec<Extent>,
+    pub(super) extents: Arc<[Extent]>,
 }
 
 impl Agents {
@@ -75,7 +75,7 @@ impl Agents {
         if let Some(outside) = extension.extents.iter().find(|extent| extent.end() > blocks) {
             return Err(mismatch(format!("{outside:?} is outside its region of {blocks} blocks")));
         }
-        let (metadata, extents) = (Arc::clone(&known.metadata), extension.extents.clone());
+        let (metadata, extents) = (Arc::clone(&known.metadata), extension.extents.as_slice().into());
         Ok(RemoteEntry { metadata, region, extents })
     }
 }
@@ -133,7 +133,7 @@ impl RemoteEntry {
     pub(super) fn runs(&self, bytes: u64) -> Vec<(u64, u64)> {
         let mut left = bytes;
         let mut runs = Vec::with_capacity(self.extents.len());
-        for extent in &self.extents {
+        for extent in self.extents.iter() {
             let Some(address) = self.region.addr(extent.first()) else { continue };
             let length = u64::from(extent.count()).saturating_mul(self.region.stride()).min(left);
             left = left.saturating_sub(length);
@@ -157,7 +157,7 @@ mod tests {
     fn the_last_run_ends_with_the_entry() {
         let region = Progression::new(0x1000, 64, 64, 10, 0).unwrap();
         let extents = vec![extent(7, 3), extent(2, 1)];
-        let entry = RemoteEntry { metadata: Arc::from([1]), region, extents };
+        let entry = RemoteEntry { metadata: Arc::from([1]), region, extents: extents.into() };
         assert_eq!(entry.runs(4 * 64 - 10), [(0x1000 + 7 * 64, 192), (0x1000 + 2 * 64, 54)]);
         assert_eq!(entry.runs(100), [(0x1000 + 7 * 64, 100)]);
         assert_eq!(entry.region(), (0x1000, 640));

@@ -3,6 +3,8 @@
 //!
 //! It must never judge an ack against a transfer, nor hold more than the limits of the message allow.
 
+use std::sync::Arc;
+
 use super::FailureReason;
 use super::ack_check::mismatch;
 use crate::extent::Extent;
@@ -15,8 +17,9 @@ pub struct ReceivedAck<'a> {
     pub(super) ack: XferAck<'a>,
     /// What an upstream producer's descriptor list was found to be, if there is one.
     pub(super) region: Option<Result<Progression, MemDescError>>,
-    /// An upstream producer's block indices, adjacent ones together.
-    pub(super) runs: Result<Vec<Extent>, RunsError>,
+    /// An upstream producer's block indices, adjacent ones together. There can be many, so they are
+    /// shared, and copied by nobody.
+    pub(super) runs: Result<Arc<[Extent]>, RunsError>,
 }
 
 /// Why a list of indices describes no entry.
@@ -58,12 +61,12 @@ impl<'a> ReceivedAck<'a> {
         let list = Some(ack.mem_descriptor).filter(|list| upstream && !list.is_empty());
         let region = list.map(scan);
         let indices = Some(ack.src_block_indices.as_slice()).filter(|_| upstream);
-        let runs = runs(indices.unwrap_or_default());
+        let runs = runs(indices.unwrap_or_default()).map(Arc::from);
         Ok(Self { ack, region, runs })
     }
 
     /// Where an upstream producer's entry lies in its region of so many blocks.
-    pub(super) fn extents(&self, blocks: u32) -> Result<Vec<Extent>, FailureReason> {
+    pub(super) fn extents(&self, blocks: u32) -> Result<Arc<[Extent]>, FailureReason> {
         let outside = |index: u64| {
             mismatch(format!("block {index} is outside its region of {blocks} blocks"))
         };
@@ -75,7 +78,7 @@ impl<'a> ReceivedAck<'a> {
         })?;
         match runs.iter().find(|run| run.end() > blocks) {
             Some(run) => Err(outside(u64::from(run.first().max(blocks)))),
-            None => Ok(runs.clone()),
+            None => Ok(Arc::clone(runs)),
         }
     }
 }
@@ -129,7 +132,7 @@ mod tests {
             let received = ReceivedAck::decode(&bytes, &AckLimits::default()).unwrap();
             received.extents(10).map_err(|error| error.to_string())
         };
-        assert_eq!(received(&[8, 9]), Ok(vec![extent(8, 2)]));
+        assert_eq!(*received(&[8, 9]).unwrap(), [extent(8, 2)]);
         assert!(received(&[8, 9, 10, 11]).unwrap_err().contains("block 10 is outside"));
         assert!(received(&[3, 12]).unwrap_err().contains("block 12 is outside"));
     }

@@ -258,8 +258,9 @@ impl Grants {
         grant.agent = wanted.agent;
         self.deadlines.remove(&(grant.deadline, slot));
         grant.attempt = wanted.attempt;
-        grant.deadline = wanted.deadline;
-        self.deadlines.insert((wanted.deadline, slot));
+        // Never earlier: who was granted it first may count on a longer lease than who asks now (S2).
+        grant.deadline = grant.deadline.max(wanted.deadline);
+        self.deadlines.insert((grant.deadline, slot));
         // The session has come back on another connection, which answers for it from now on.
         let before = std::mem::replace(&mut grant.peer, wanted.peer);
         let renewed = grant.clone();

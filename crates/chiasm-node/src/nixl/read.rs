@@ -39,6 +39,8 @@ pub(crate) struct ReadHelpers {
     next_peer: u64,
     rest: Rest,
     suspects: SuspectAgents,
+    /// NIXL may be of use after all when a helper says that it is not: one has been up, or ports are few.
+    refusals_pass: bool,
     /// Why NIXL cannot be used here.
     refused: Option<String>,
     hashing: Hashing,
@@ -53,6 +55,7 @@ pub(crate) struct ReadHelpers {
 impl ReadHelpers {
     /// `config` is `None` where this node does not read over nixl.
     pub(crate) fn new(config: Option<NixlConfig>, block_size_bytes: u64) -> Self {
+        let refusals_pass = config.as_ref().is_some_and(NixlConfig::refusals_may_pass);
         Self {
             config,
             block_size_bytes,
@@ -61,6 +64,7 @@ impl ReadHelpers {
             next_peer: 0,
             rest: Rest::default(),
             suspects: SuspectAgents::default(),
+            refusals_pass,
             refused: None,
             hashing: Hashing::default(),
             ended: Vec::new(),
@@ -269,6 +273,7 @@ impl ReadHelpers {
         match event {
             Event::Ready(ready) => {
                 helper.up = true;
+                self.refusals_pass = true;
                 tracing::info!(
                     agent = ready.agent_name,
                     backend = ready.backend,
@@ -277,9 +282,11 @@ impl ReadHelpers {
                     "reading over nixl"
                 );
             }
-            // One that has been up shows that NIXL can be used; and it has loaded what peers sent.
-            Event::Refused { reason } if helper.up => {
+            // Another life may fare better, perhaps when a port is free again; and one that has been up
+            // may be a peer's, since it has loaded what peers sent.
+            Event::Refused { reason } if self.refusals_pass => {
                 tracing::warn!("the NIXL read helper gives up: {reason}");
+                helper.blameless = !helper.up;
                 helper.process.kill();
             }
             Event::Refused { reason } => {
@@ -348,7 +355,7 @@ impl ReadHelpers {
         let guilty = if helper.killed.is_none() && self.refused.is_none() {
             self.deaths += 1;
             self.rest.died(now, helper.started);
-            guilty(&helper.peers, ended)
+            guilty(&helper.peers, ended).filter(|_| !helper.blameless)
         } else {
             None
         };

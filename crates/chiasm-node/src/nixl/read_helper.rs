@@ -63,6 +63,8 @@ pub(super) struct ReadHelper {
     pub(super) process: HelperProcess,
     pub(super) started: Nanos,
     pub(super) up: bool,
+    /// It has given up before it was up: no peer has a part in its end.
+    pub(super) blameless: bool,
     pub(super) peers: BTreeMap<u64, Peer>,
     pub(super) reads: BTreeMap<TransferId, Read>,
     /// Why it has been killed.
@@ -81,6 +83,7 @@ impl ReadHelper {
             process,
             started: now,
             up: false,
+            blameless: false,
             peers: BTreeMap::new(),
             reads: BTreeMap::new(),
             killed: None,
@@ -140,7 +143,7 @@ impl ReadHelper {
     pub(super) fn abort(&mut self, now: Nanos, transfer: TransferId) -> bool {
         let Some(read) = self.reads.get_mut(&transfer) else { return false };
         read.aborted = true;
-        self.abort_at = self.abort_at.min(now.after(ABORT_GRACE));
+        self.give_up_at(now, now.after(ABORT_GRACE));
         true
     }
 
@@ -148,7 +151,17 @@ impl ReadHelper {
     pub(super) fn failed(&mut self, now: Nanos, transfer: TransferId, reason: FailureReason) {
         if let Some(read) = self.reads.get_mut(&transfer) {
             read.failed = Some(reason);
-            self.abort_at = self.abort_at.min(now);
+            self.give_up_at(now, now);
+        }
+    }
+
+    /// Something is done about reads that were given up at this time, or earlier. One that leaves already
+    /// keeps its time: it is for the reads of other peers, which have nothing to do with one more.
+    fn give_up_at(&mut self, now: Nanos, at: Nanos) {
+        if self.leaves {
+            self.settle(now);
+        } else {
+            self.abort_at = self.abort_at.min(at);
         }
     }
 

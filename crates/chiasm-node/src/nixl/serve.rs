@@ -77,6 +77,8 @@ pub(crate) struct ServeHelper {
     running: Option<Running>,
     rest: Rest,
     refused: bool,
+    /// NIXL may be of use after all when a helper says that it is not: one has been up, or ports are few.
+    refusals_pass: bool,
     deaths: u64,
     /// There may be events that have been read from its socket and not been taken.
     more: bool,
@@ -86,11 +88,13 @@ pub(crate) struct ServeHelper {
 impl ServeHelper {
     /// `config` is `None` where this node does not serve over nixl.
     pub(crate) fn new(config: Option<NixlConfig>) -> Self {
+        let refusals_pass = config.as_ref().is_some_and(NixlConfig::refusals_may_pass);
         Self {
             config,
             running: None,
             rest: Rest::default(),
             refused: false,
+            refusals_pass,
             deaths: 0,
             more: false,
             lost: Throttle::default(),
@@ -147,8 +151,8 @@ impl ServeHelper {
             let now = clock::now();
             match event {
                 Event::Ready(ready) => self.up(&ready, shared),
-                // One that has been up shows that NIXL can be used.
-                Event::Refused { reason } if running.life.is_some() => {
+                // Another life may fare better, perhaps when a port is free again.
+                Event::Refused { reason } if self.refusals_pass => {
                     tracing::warn!("the NIXL serve helper gives up: {reason}");
                     running.killed = true;
                     running.process.kill();
@@ -190,6 +194,7 @@ impl ServeHelper {
         match (region, life) {
             (Ok(region), Ok(life)) => {
                 running.life = Some(life);
+                self.refusals_pass = true;
                 let metadata = ready.agent_metadata.as_slice().into();
                 tracing::info!(
                     agent = ready.agent_name,

@@ -17,7 +17,7 @@ use crate::exit::Failure;
 /// Says how often items are found where they are needed, how long requests wait, how much is moved and
 /// evicted. Times are those of the settings: it compares settings, it does not measure a machine.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, allow_negative_numbers = true)]
 pub(crate) struct FleetCommand {
     /// Encoder instances.
     #[arg(long, default_value_t = 2)]

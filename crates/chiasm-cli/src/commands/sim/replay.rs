@@ -14,7 +14,7 @@ use crate::exit::Failure;
 ///
 /// `chiasm sim run` prints the command for a seed that breaks a promise. Exit code 1 if it still does.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, allow_negative_numbers = true)]
 pub(crate) struct ReplayCommand {
     /// The seed.
     seed: u64,

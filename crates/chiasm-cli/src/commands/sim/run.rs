@@ -22,7 +22,7 @@ use crate::exit::Failure;
 /// A seed that breaks one is made as short as possible and told with the command that replays it.
 /// Exit code 1 if there is any.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, allow_negative_numbers = true)]
 pub(crate) struct RunCommand {
     /// How many seeds.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]

@@ -429,3 +429,18 @@ fn the_ack_of_a_region_of_a_million_blocks_is_made_while_it_is_written() {
     let (_, length) = rows.unwrap();
     assert_eq!(length, region.encode().len() as u64);
 }
+
+/// The upstream consumer still counts on its 30 s, whoever asks under its session meanwhile and for however
+/// short a time.
+#[test]
+fn a_renewal_ends_no_lease_earlier() {
+    let mut world = World::with_lease(1, LEASE / 2);
+    let key = world.saved("h", 2);
+    assert_eq!(world.upstream(0, ALICE, "s", "h").status, AckStatus::Ok);
+    world.producer.peer_gone(ALICE, &mut world.cache);
+    assert_eq!(world.chiasm(BOB, "s", "h", 0).status, AckStatus::Ok);
+    world.producer.handle_timeout(at(LEASE_NANOS), &mut world.cache);
+    assert_eq!(world.pins(key), 1);
+    world.producer.handle_timeout(at(LEASE_NANOS + 1), &mut world.cache);
+    assert_eq!(world.pins(key), 0);
+}

@@ -13,7 +13,7 @@ use chiasm_core::time::Nanos;
 use chiasm_nixl::{Event, FailureKind, PeerId, ReadId};
 use chiasm_region::Region;
 
-use super::super::ReadHelpers;
+use super::super::{NixlConfig, ReadHelpers};
 use super::{BLOCK_BYTES, config_for_test, heard_of, printed, refusal, region_for_test, up};
 use crate::clock;
 use crate::poller::Poller;
@@ -63,8 +63,11 @@ struct World {
 
 impl World {
     fn new(script: &str) -> Self {
+        Self::of(config_for_test(script))
+    }
+
+    fn of(config: NixlConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let config = config_for_test(script);
         Self {
             helpers: ReadHelpers::new(Some(config), BLOCK_BYTES),
             region: region_for_test(&dir),
@@ -150,6 +153,20 @@ fn a_helper_that_was_up_cannot_take_nixl_away_from_its_node() {
     world.read("a");
     let (reason, refused, _) = world.ended();
     assert!(!refused && matches!(reason, FailureReason::Plane(_)), "{reason}");
+    assert_eq!(world.helpers.deaths(), (1, 0));
+}
+
+/// No peer has anything to do with it.
+#[test]
+fn a_read_helper_with_few_ports_is_tried_again_until_one_is_free() {
+    let mut config = config_for_test(&format!("printf '{}' >&0; exit 1", refusal()));
+    config.settings.ports = Some((42000, 42000));
+    let mut world = World::of(config);
+    let metadata = metadata_for_test("a");
+    world.read_from(1, &metadata);
+    let (reason, refused, _) = world.ended();
+    assert!(!refused && matches!(reason, FailureReason::Plane(_)), "{reason}");
+    assert_eq!(reason.class(), FailureClass::Retryable);
     assert_eq!(world.helpers.deaths(), (1, 0));
 }
 
@@ -309,6 +326,30 @@ fn the_others_have_five_seconds() {
     }
     let ends = [world.over(), world.over()];
     assert_eq!(ends.map(|(transfer, _)| transfer), [TransferId(1), TransferId(2)]);
+}
+
+/// Neither ends what is read from others any sooner.
+#[test]
+fn the_others_have_their_five_seconds_whatever_else_is_given_up_or_fails() {
+    let kind = FailureKind::Backend;
+    let failed = Event::ReadFailed { read: ReadId(1), kind, settled: false, reason: "slow".into() };
+    let told = Told::new(&loaded(2), &failed);
+    let mut world = World::new(&told.script);
+    let metadata = metadata_for_test("hangs");
+    world.read_from(1, &metadata);
+    world.read_from(1, &metadata);
+    world.read("b");
+    world.reading(3);
+    let now = clock::now();
+    world.helpers.abort(now, TransferId(1));
+    world.helpers.handle_timeout(millis(now, 500));
+    told.go_on();
+    world.hear();
+    world.helpers.abort(millis(now, 600), TransferId(2));
+    for (at, kills) in [(600, 0), (1100, 0), (5499, 0), (5500, 1)] {
+        world.helpers.handle_timeout(millis(now, at));
+        assert_eq!(world.helpers.deaths(), (0, kills), "at {at} ms");
+    }
 }
 
 #[test]

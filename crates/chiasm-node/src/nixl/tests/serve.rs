@@ -13,7 +13,7 @@ use chiasm_core::time::Nanos;
 use chiasm_core::wire::{AckLimits, CONNECTOR_VERSION, XferAck, XferReq};
 use chiasm_nixl::{Event, PeerId as Peer};
 
-use super::super::ServeHelper;
+use super::super::{NixlConfig, ServeHelper};
 use super::super::serve::ServeState;
 use super::{
     BLOCK_BYTES, BLOCKS, config_for_test, heard_of, printed, refusal, region_for_test, up,
@@ -38,6 +38,10 @@ struct World {
 impl World {
     /// A node's serve helper that is this script, which has just been started.
     fn new(script: &str) -> Self {
+        Self::of(config_for_test(script))
+    }
+
+    fn of(helper: NixlConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = NodeConfig {
             identity: Identity { compat_hash: COMPAT.into(), ..Identity::default() },
@@ -47,7 +51,7 @@ impl World {
         let instance = instance_for_test(&config, BLOCKS);
         let waker = Arc::new(Waker::new().unwrap());
         let mut world = Self {
-            helper: ServeHelper::new(Some(config_for_test(script))),
+            helper: ServeHelper::new(Some(helper)),
             shared: Shared::new(instance, region_for_test(&dir), waker),
             poller: Poller::new().unwrap(),
             start: clock::now(),
@@ -124,6 +128,46 @@ fn a_serve_helper_that_was_up_cannot_take_nixl_away_from_its_node() {
     world.settle(100);
     world.until(ServeState::Up);
     assert!(world.grant(), "nixl is still served");
+}
+
+/// The ports of the first may be taken for a while.
+#[test]
+fn a_serve_helper_that_follows_one_that_was_up_cannot_take_nixl_away_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let mut world = World::new(&format!(
+        "if mkdir '{}' 2>&-; then printf '{up}' >&0; exit 1; fi
+         if mkdir '{}' 2>&-; then printf '{}' >&0; else printf '{up}' >&0; fi; exec sleep 1000",
+        at("first"),
+        at("second"),
+        refusal(),
+        up = up(),
+    ));
+    world.until(ServeState::Resting);
+    world.settle(100);
+    world.until(ServeState::Resting);
+    assert_eq!(world.helper.deaths(), 2);
+    world.settle(200);
+    world.until(ServeState::Up);
+    assert!(world.grant());
+}
+
+#[test]
+fn a_serve_helper_with_few_ports_is_tried_again_until_one_is_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!(
+        "if mkdir '{}' 2>&-; then printf '{}' >&0; else printf '{}' >&0; fi; exec sleep 1000",
+        dir.path().join("mark").display(),
+        refusal(),
+        up()
+    );
+    let mut config = config_for_test(&script);
+    config.settings.ports = Some((42000, 42000));
+    let mut world = World::of(config);
+    world.until(ServeState::Resting);
+    world.settle(100);
+    world.until(ServeState::Up);
+    assert!(world.grant());
 }
 
 /// NIXL has failed in it: another life may fare better.
