@@ -56,7 +56,9 @@ def plugin() -> Path:
     """The folder that has the `chiasm` package for vLLM's interpreter: `make test-e2e` fills it."""
     site = os.environ.get("CHIASM_TEST_SITE")
     if not site:
-        raise RuntimeError("CHIASM_TEST_SITE is not set: run `make test-e2e`")
+        raise RuntimeError(
+            "CHIASM_TEST_SITE is not set: run `make test-e2e`, or set it to target/site, where that has put the package"
+        )
     return Path(site)
 
 

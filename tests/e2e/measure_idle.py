@@ -8,8 +8,8 @@ nothing happens for SECONDS (10). Prints what all of its processes together have
 Upstream's connector needs vLLM's second model runner, so all have that.
 """
 
+import argparse
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -61,7 +61,9 @@ def idle_share(kind: str, seconds: float, folder: Path) -> float:
 
 
 def main() -> None:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seconds", nargs="?", type=float, default=10.0, help="how long, each (10)")
+    seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory() as folder:
         for kind in ("none", "upstream", "chiasm"):
             share = idle_share(kind, seconds, Path(folder))

@@ -1,5 +1,7 @@
 """Shows what a consumer does with an announcement whose endpoint no operator has approved.
 
+    make vllm test-e2e                  once: the environment, and the package in target/site
+    export CHIASM_TEST_SITE=$PWD/target/site
     .venv/bin/python -m tests.e2e.show_allowlist {chiasm|upstream}
 
 Starts a producer and a consumer with the connector that is named, encodes an image, and hands the
@@ -49,7 +51,9 @@ def pair(kind: str, folder: Path) -> tuple[Server, Server]:
 
 
 def main() -> None:
-    kind = sys.argv[1]
+    kind = sys.argv[1] if len(sys.argv) == 2 else ""
+    if kind not in ("chiasm", "upstream"):
+        sys.exit(__doc__)
     chat = APIS[0]
     with tempfile.TemporaryDirectory() as folder:
         producer, consumer = pair(kind, Path(folder))

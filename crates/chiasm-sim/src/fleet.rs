@@ -117,7 +117,7 @@ pub enum FleetError {
 }
 
 /// Whether a setting is inside its limits.
-fn within<T: PartialOrd>(
+fn within<T: PartialOrd + Copy>(
     setting: &'static str,
     value: T,
     [least, most]: [T; 2],

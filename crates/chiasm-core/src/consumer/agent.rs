@@ -75,7 +75,8 @@ impl Agents {
         if let Some(outside) = extension.extents.iter().find(|extent| extent.end() > blocks) {
             return Err(mismatch(format!("{outside:?} is outside its region of {blocks} blocks")));
         }
-        let (metadata, extents) = (Arc::clone(&known.metadata), extension.extents.as_slice().into());
+        let (metadata, extents) =
+            (Arc::clone(&known.metadata), extension.extents.as_slice().into());
         Ok(RemoteEntry { metadata, region, extents })
     }
 }

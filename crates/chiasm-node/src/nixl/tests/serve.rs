@@ -13,8 +13,8 @@ use chiasm_core::time::Nanos;
 use chiasm_core::wire::{AckLimits, CONNECTOR_VERSION, XferAck, XferReq};
 use chiasm_nixl::{Event, PeerId as Peer};
 
-use super::super::{NixlConfig, ServeHelper};
 use super::super::serve::ServeState;
+use super::super::{NixlConfig, ServeHelper};
 use super::{
     BLOCK_BYTES, BLOCKS, config_for_test, heard_of, printed, refusal, region_for_test, up,
 };
