@@ -57,7 +57,8 @@ def plugin() -> Path:
     site = os.environ.get("CHIASM_TEST_SITE")
     if not site:
         raise RuntimeError(
-            "CHIASM_TEST_SITE is not set: run `make test-e2e`, or set it to target/site, where that has put the package"
+            "CHIASM_TEST_SITE is not set: run `make test-e2e`, or set it to target/site,"
+            " where that has put the package"
         )
     return Path(site)
 
