@@ -15,6 +15,7 @@ use crate::file;
 use crate::header::Header;
 use crate::mapping::{Access, Mapping};
 use crate::options::{RegionOptions, page_bytes};
+use crate::random;
 use crate::reclaim::{DRAFT_PREFIX, Removal, remove_if_dead};
 use crate::region::{Region, mapped_bytes};
 
@@ -99,11 +100,14 @@ fn clear_by(path: &Path, mut wait: impl FnMut()) -> Result<(), RegionError> {
 
 /// A file that is not a region yet, locked from before anybody could find it.
 struct Draft {
-    file: OwnedFd,
-    /// Where there is no `O_TMPFILE`; removed when dropped, also after success.
+    /// Where there is no `O_TMPFILE`; removed when dropped, also after success. Before `file`, whose lock
+    /// goes with it.
     name: Option<DraftName>,
+    file: OwnedFd,
 }
 
+/// No other file ever has this name, before or after: whoever removes it late removes nothing else. So
+/// its maker may remove it while another process, which has found it without a lock, is doing that too.
 struct DraftName(PathBuf);
 
 impl Drop for DraftName {
@@ -125,11 +129,12 @@ impl Draft {
             && let Ok(file) = fs::open(dir, flags | OFlags::TMPFILE, MODE)
             && file::lock(&file, FlockOperation::NonBlockingLockShared, dir)?
         {
-            return Ok(Self { file, name: None });
+            return Ok(Self { name: None, file });
         }
         let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        for attempt in 0..NAME_ATTEMPTS {
-            let path = dir.join(format!("{DRAFT_PREFIX}{}-{attempt}", std::process::id()));
+        for _ in 0..NAME_ATTEMPTS {
+            let number = random::number(dir)?;
+            let path = dir.join(format!("{DRAFT_PREFIX}{}-{number:016x}", std::process::id()));
             let file = match fs::open(&path, flags, MODE) {
                 Ok(file) => file,
                 Err(Errno::EXIST) => continue,
@@ -140,7 +145,7 @@ impl Draft {
             if file::lock(&file, FlockOperation::NonBlockingLockShared, &path)?
                 && file::is_at(file.as_fd(), &path)
             {
-                return Ok(Self { file, name });
+                return Ok(Self { name, file });
             }
         }
         Err(RegionError::io("create a file in", dir, Errno::EXIST))
@@ -227,8 +232,10 @@ fn free_bytes(dir: &Path) -> Result<Option<u64>, RegionError> {
 mod tests {
     use std::path::Path;
 
+    use chiasm_core::reclaim::{Look, Seen};
+
     use super::*;
-    use crate::reclaim::reclaim_stale;
+    use crate::reclaim::{self, reclaim_stale};
 
     fn options_for_test(dir: &Path) -> RegionOptions {
         RegionOptions { dir: dir.to_owned(), ..RegionOptions::new("chiasm-unit", 10, 1000) }
@@ -310,6 +317,25 @@ mod tests {
         drop(create(&options_for_test(dir.path()), &means).unwrap());
         assert_eq!(names(dir.path()).len(), 3);
     }
+
+    #[test]
+    fn who_removes_a_draft_late_does_not_take_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let means = Means { nameless: false, ..SYSTEM };
+        // Another process has decided to remove the first one, and takes its time; meanwhile its maker
+        // removes it too, and tries again.
+        let first = Draft::open(dir.path(), &means).unwrap();
+        let file = first.file.try_clone().unwrap();
+        let path = first.name.as_ref().unwrap().0.clone();
+        drop(first);
+        assert!(!path.exists());
+        let second = Draft::open(dir.path(), &means).unwrap();
+        assert_eq!(reclaim::see(Look::Unlink, Some(&file), &path).unwrap(), Seen::Absent);
+        second.publish(&dir.path().join("chiasm-unit")).unwrap();
+        drop(second);
+        assert_eq!(names(dir.path()), ["chiasm-unit"]);
+    }
+
     #[test]
     fn a_removal_by_another_is_waited_for_but_not_for_ever() {
         let dir = tempfile::tempdir().unwrap();

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::create;
 use crate::error::RegionError;
 use crate::options::RegionOptions;
+use crate::random;
 use crate::reclaim;
 use crate::region::Region;
 
@@ -20,7 +21,7 @@ pub(crate) fn create_or_attach(options: &RegionOptions) -> Result<Region, Region
     let (_, path) = options.check()?;
     let mut options = options.clone();
     if options.epoch == 0 {
-        options.epoch = random_epoch(&path)?;
+        options.epoch = random::number(&path)?.max(1);
     }
     for _ in 0..ATTEMPTS {
         match Region::attach(&path) {
@@ -47,14 +48,6 @@ fn fits(region: Region, options: &RegionOptions) -> Result<Region, RegionError> 
         return Ok(region.left_to_the_last());
     }
     Err(RegionError::OtherShape { path: region.path().to_owned(), found, wanted })
-}
-
-fn random_epoch(path: &Path) -> Result<u64, RegionError> {
-    let mut bytes = [0; 8];
-    // Up to 256 bytes come whole or not at all.
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| RegionError::io("draw a random epoch for", path, error))?;
-    Ok(u64::from_le_bytes(bytes).max(1))
 }
 
 /// Removes the region when the last process that shares it lets go. Dropped after the mapping and the

@@ -50,6 +50,7 @@ mod memory;
 mod node_life;
 mod options;
 mod peer;
+mod random;
 mod reclaim;
 mod region;
 mod ring;

@@ -17,6 +17,8 @@ pub(crate) type Inode = usize;
 #[derive(Clone, Debug, Default)]
 struct File {
     maker: Pid,
+    /// The name that it had before it was a region.
+    draft: Option<String>,
     exclusive: Option<Pid>,
     shared: BTreeSet<Pid>,
     /// Who has the node's byte, and whether anybody ever had.
@@ -39,6 +41,8 @@ pub(crate) struct Host {
     /// Names of sockets, and who listens; nobody does if that process is dead.
     pub(crate) sockets: BTreeMap<String, Option<Pid>>,
     helpers: Vec<Helper>,
+    /// All names that drafts have ever had.
+    drafts: BTreeSet<String>,
     /// Files that have not been dead all the time since a process began to tidy up, by process.
     swept: BTreeMap<Pid, Vec<(String, Inode)>>,
 }
@@ -62,6 +66,14 @@ impl Host {
         }
         self.names.insert(name.to_owned(), inode);
         true
+    }
+
+    /// Gives a draft its name. S9: no file has it twice, so whoever removes it late removes nothing else.
+    pub(crate) fn link_draft(&mut self, name: &str, inode: Inode) -> Step {
+        let is_new = self.drafts.insert(name.to_owned()) && self.link(name, inode);
+        ensure(is_new, Promise::S9, || format!("another draft has had the name {name}"))?;
+        self.files[inode].draft = Some(name.to_owned());
+        Ok(())
     }
 
     /// As `flock`: a lock that this process has turns into the other kind.
@@ -104,18 +116,16 @@ impl Host {
         free
     }
 
-    /// A name goes. S9: a live region's only by its own node's hand.
+    /// A name goes. S9: a live region's only by its own node's hand, under its lock; a draft's also by its
+    /// maker's, whoever is at it; any other only by who has locked others out.
     pub(crate) fn unlink(&mut self, name: &str, by: Pid) -> Step<bool> {
         let Some(inode) = self.names.get(name).copied() else { return Ok(false) };
         let file = &self.files[inode];
-        let users = file.shared.iter().filter(|other| **other != by).count();
-        let own = file.node == Some(by);
-        ensure(users == 0 || own, Promise::S9, || {
-            format!("process {by} removes {name}, which {users} live processes use")
-        })?;
-        let other = file.exclusive.is_none_or(|other| other == by);
-        ensure(other, Promise::S9, || {
-            format!("process {by} removes {name}, which another process is removing")
+        let of_node = file.node == Some(by) && file.shared.contains(&by);
+        let of_maker = file.maker == by && file.draft.as_deref() == Some(name);
+        let locked = file.exclusive == Some(by);
+        ensure(of_node || of_maker || locked, Promise::S9, || {
+            format!("process {by} removes {name}, which is not its own and not locked: {file:?}")
         })?;
         self.names.remove(name);
         Ok(true)

@@ -124,7 +124,7 @@ impl World {
                     // It has a name before it has a lock.
                     host.close(inode, pid);
                     let draft = format!(".chiasm-draft-{pid}-{inode}");
-                    host.link(&draft, inode);
+                    host.link_draft(&draft, inode)?;
                     process.draft = Some(draft);
                     At::LockingDraft
                 }
@@ -137,10 +137,12 @@ impl World {
                 if host.lock_shared(inode, pid) && host.names.get(&draft) == Some(&inode) {
                     At::Reserving
                 } else {
-                    // Found without a lock, it looked dead and goes or is gone.
+                    // Found without a lock, it looked dead and goes or is gone. Who is removing it may
+                    // be killed before it is done.
                     self.tally.count("draft taken for dead");
+                    host.unlink(&draft, pid)?;
                     host.close(inode, pid);
-                    process.draft = None;
+                    (process.draft, process.file) = (None, None);
                     At::Drafting
                 }
             }
@@ -154,7 +156,7 @@ impl World {
                 if linked {
                     self.tally.count("region made");
                     if let Some(draft) = process.draft.take() {
-                        host.names.remove(&draft);
+                        host.unlink(&draft, pid)?;
                     }
                     At::Claiming
                 } else {
