@@ -53,7 +53,9 @@ impl Consumer {
         let extension = ack.chiasm.as_ref().filter(|_| ack.status.is_ok())?;
         let session = self.links.get(source).and_then(Link::number)?;
         let (attempt, generation) = (answer.attempt, answer.generation);
-        Some(Held { session, generation, attempt, plane: extension.plane })
+        // A producer that says what cannot be has not said which plane's grant it has given.
+        let plane = extension.plane.filter(|plane| answer.offered.contains(*plane));
+        Some(Held { session, generation, attempt, plane })
     }
 
     /// Checks an ack and, if nothing is wrong with it, takes room for what it grants.

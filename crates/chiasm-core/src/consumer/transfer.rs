@@ -48,15 +48,17 @@ pub(super) struct Held {
     pub(super) generation: u32,
     /// The latest request that it answered.
     pub(super) attempt: u32,
-    /// Its plane, where that is one which is known here.
+    /// Its plane, where that is one which was offered.
     pub(super) plane: Option<Plane>,
 }
 
 impl Held {
-    /// Whether both are of one grant, the hash and the producer being the same.
+    /// Whether both may be of one grant, the hash and the producer being the same: one whose plane is
+    /// not known may be that of any.
     pub(super) fn is_of(self, other: Self) -> bool {
-        (self.session, self.generation, self.plane)
-            == (other.session, other.generation, other.plane)
+        let planes = self.plane.zip(other.plane);
+        let same_plane = planes.is_none_or(|(mine, theirs)| mine == theirs);
+        (self.session, self.generation) == (other.session, other.generation) && same_plane
     }
 }
 

@@ -139,6 +139,26 @@ fn a_grant_under_which_another_form_is_read_goes_on() {
     assert_eq!(world.done, [two], "by the number that the producer has seen last");
 }
 
+/// A producer that names no plane that can be has renewed the grant all the same.
+#[test]
+fn an_ack_of_no_plane_that_was_offered_ends_no_grant_under_which_another_form_is_read() {
+    for plane in [None, Some(Plane::Nixl)] {
+        let mut world = World::connected(16);
+        let mut typed = wanted("h", 3);
+        typed.dtype = Some(Dtype::Float32);
+        let (first, one) = world.asked(&wanted("h", 3));
+        world.take(&shm_ack(&one, 3));
+        let (_, two) = world.asked(&typed);
+        let mut ack = shm_ack(&two, 3);
+        ack.chiasm.as_mut().unwrap().plane = plane;
+        world.take(&ack);
+        assert_eq!(world.failure().reason.word(), "ack_mismatch");
+        assert_eq!(world.done, [], "the first still reads");
+        world.read_ended(first, landed(3, Some(super::DIGEST)));
+        assert_eq!(world.done, [two], "by the number that the producer has seen last");
+    }
+}
+
 #[test]
 fn a_plane_that_does_not_reach_is_left_out_for_that_life_of_the_producer() {
     let mut world = World::connected(16);
