@@ -26,6 +26,8 @@ struct Grant {
     extents: Vec<Extent>,
     token: Option<[u8; 16]>,
     stream: Option<StreamId>,
+    /// It has begun as an upstream consumer's, whose reads no message ends.
+    upstream: bool,
 }
 
 /// Grants that are live, by the rules of the protocol.
@@ -52,6 +54,7 @@ impl GrantBook {
     ) {
         // A request whose extension was spoilt on its way is an upstream consumer's: over nixl, and for
         // `lease`.
+        let upstream = ack.chiasm.is_none();
         let extension = ack.chiasm.clone().unwrap_or_else(|| {
             let indices = ack.src_block_indices.iter();
             let blocks = indices.filter_map(|block| Extent::new(u32::try_from(*block).ok()?, 1));
@@ -74,7 +77,8 @@ impl GrantBook {
         self.waiting.insert(key.clone(), self.next);
         memory.grant(&extension.extents, true);
         let (extents, token) = (extension.extents.clone(), extension.token);
-        let grant = Grant { key, peer, attempt, deadline, extents, token, stream: None };
+        let stream = None;
+        let grant = Grant { key, peer, attempt, deadline, extents, token, stream, upstream };
         self.live.insert(self.next, grant);
     }
 
@@ -84,7 +88,8 @@ impl GrantBook {
             let key = (done.session_id.to_owned(), done.mm_hash.to_owned(), plane);
             let id = self.waiting.get(&key)?;
             let grant = self.live.get(id)?;
-            (grant.peer == peer && grant.attempt == done.attempt).then_some(*id)
+            let means = grant.attempt == done.attempt && !grant.upstream;
+            (grant.peer == peer && means).then_some(*id)
         });
         mine.is_some_and(|id| self.end(id, memory))
     }

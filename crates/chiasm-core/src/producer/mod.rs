@@ -199,7 +199,8 @@ impl Producer {
     fn answer(&mut self, request: &XferReq<'_>, grant: &Grant, now: Nanos) -> Message {
         let agent = self.agent.as_ref().filter(|_| grant.plane == Plane::Nixl);
         match agent {
-            Some(agent) if grant.upstream => {
+            // A Chiasm consumer is told its lease, also where it has renewed an upstream one's grant.
+            Some(agent) if grant.upstream && request.chiasm.is_none() => {
                 let has_list = self.grants.has_proven(&grant.session, agent.life);
                 self.counters.full_lists += u64::from(!has_list);
                 reply::granted_upstream(request, grant, agent, has_list)

@@ -144,6 +144,20 @@ fn an_upstream_consumer_gets_upstreams_form_and_nothing_of_ours() {
     world.at_rest();
 }
 
+/// Upstream's form says no lease: who reads it takes 30 s for granted, whatever was granted (S2).
+#[test]
+fn a_chiasm_consumer_is_told_its_lease_also_where_it_renews_an_upstream_grant() {
+    let mut world = World::with_lease(1, LEASE / 2);
+    let key = world.saved("h", 3);
+    assert!(!world.upstream(0, ALICE, "s", "h").extension);
+    let told = world.chiasm(ALICE, "s", "h", 1);
+    assert_eq!((told.status, told.extension, told.agent), (AckStatus::Ok, true, 1));
+    assert_eq!((world.held(), world.pins(key)), ((1, 3), 1), "it is one grant");
+    assert!(!world.upstream(0, ALICE, "s", "h").extension);
+    world.producer.handle_timeout(at(LEASE_NANOS + 1), &mut world.cache);
+    world.at_rest();
+}
+
 /// Only a completed read shows that the consumer has the list. Sent once, it may have been late, or
 /// the consumer may have failed to take it, and then every later read of the session would fail.
 #[test]
