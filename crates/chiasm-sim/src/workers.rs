@@ -159,7 +159,10 @@ impl World {
             return Ok(());
         }
         if task.dying_until.is_some_and(|until| now >= until) {
-            self.nodes[number].workers.tasks.remove(&id);
+            // A request still waits for its load: it learns that it is lost when the node does.
+            if task.job.is_none() {
+                self.nodes[number].workers.tasks.remove(&id);
+            }
             return Ok(());
         }
         let slice: Vec<u32> =
