@@ -44,12 +44,14 @@ def test_a_check_passes_on_a_device_of_host_memory(check: object) -> None:
 def test_a_copy_that_goes_wrong_fails_the_checks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def nothing(
+    def wrong(
         self: DeviceCopies, order: object, tensor: torch.Tensor, *, into_region: bool
     ) -> None:
-        pass
+        # Not nothing: what is loaded into may be memory that has the right bytes from before.
+        if not into_region:
+            tensor.fill_(-2)
 
-    monkeypatch.setattr(DeviceCopies, "_copy", nothing)
+    monkeypatch.setattr(DeviceCopies, "_copy", wrong)
     assert check_device.run(ReadyDevice()) == len(check_device.CHECKS)
     assert "FAILED" in capsys.readouterr().out
 
