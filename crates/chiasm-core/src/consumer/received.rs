@@ -60,8 +60,8 @@ impl<'a> ReceivedAck<'a> {
         let upstream = ack.chiasm.is_none();
         let list = Some(ack.mem_descriptor).filter(|list| upstream && !list.is_empty());
         let region = list.map(scan);
-        let indices = Some(ack.src_block_indices.as_slice()).filter(|_| upstream);
-        let runs = runs(indices.unwrap_or_default()).map(Arc::from);
+        let runs =
+            if upstream { runs(&ack.src_block_indices).map(Arc::from) } else { Ok(Arc::default()) };
         Ok(Self { ack, region, runs })
     }
 
