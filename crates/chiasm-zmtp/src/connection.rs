@@ -140,8 +140,8 @@ impl Connection {
     /// The next thing for the owner.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front();
-        if event.is_none() && self.events.capacity() > KEPT_EVENTS {
-            // A burst of small messages must not leave its queue behind in every connection.
+        if event.is_none() && (self.is_closed() || self.events.capacity() > KEPT_EVENTS) {
+            // A closed one holds nothing; a burst of small messages must not leave its queue behind.
             self.events = VecDeque::new();
         }
         event
