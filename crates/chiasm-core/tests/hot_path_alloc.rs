@@ -1,10 +1,8 @@
 //! What the core's most frequent operations cost the allocator: they run under the lock that the engine's
 //! scheduler and the node's thread share. A binary of its own, because it counts what the global
 //! allocator hands out. What a request to the producer costs is in `producer_alloc`.
-#![expect(unsafe_code, reason = "a counting allocator can only be written as an unsafe impl")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
 
 use chiasm_core::admission::{Admission, AdmissionConfig, Decision, Item};
 use chiasm_core::allowlist::Allowlist;
@@ -22,36 +20,7 @@ use chiasm_core::wire::{
     AckExtension, AckLimits, AckStatus, ReqExtension, XferAck, XferDone, XferReq,
 };
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to `System` unchanged; the counter neither allocates nor unwinds (the
-// cell is `const` and has no destructor).
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `System.alloc` with this `layout`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// What `work` gives, and the allocations of this thread in it.
-fn counted<T>(work: impl FnOnce() -> T) -> (T, usize) {
-    let before = ALLOCATIONS.get();
-    let result = work();
-    (result, ALLOCATIONS.get() - before)
-}
+use counting::counted;
 
 const HASH: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
@@ -98,7 +67,7 @@ fn an_engine_that_asks_about_a_waiting_request_allocates_nothing() {
         admission.ensure(now, id, 8, 0, &mut cache, &mut consumer);
     }
     let steps = admission.steps();
-    let (waiting, allocations) = counted(|| {
+    let (waiting, allocations, _) = counted(|| {
         let ask = |id| admission.ensure(now, id, 8, 0, &mut cache, &mut consumer);
         ids.iter().map(String::as_str).map(ask).filter(|it| *it == Some(Decision::Wait)).count()
     });
@@ -141,8 +110,8 @@ fn a_message_is_written_into_one_piece_of_memory_and_read_where_it_is() {
         connector_version: 2,
         chiasm: Some(ReqExtension { planes: planes(), attempt: 1, ..ReqExtension::default() }),
     };
-    let (bytes, written) = counted(|| request.encode());
-    let (read, in_place) = counted(|| XferReq::decode(&bytes).is_ok());
+    let (bytes, written, _) = counted(|| request.encode());
+    let (read, in_place, _) = counted(|| XferReq::decode(&bytes).is_ok());
     assert_eq!((written, read, in_place), (1, true, 0));
 
     let extension = AckExtension {
@@ -163,13 +132,13 @@ fn a_message_is_written_into_one_piece_of_memory_and_read_where_it_is() {
         chiasm: Some(extension),
         ..XferAck::bare(HASH, AckStatus::Ok)
     };
-    let (bytes, written) = counted(|| ack.encode());
+    let (bytes, written, _) = counted(|| ack.encode());
     // The extents, as many as there are.
-    let (read, in_place) = counted(|| XferAck::decode(&bytes, &AckLimits::default()).is_ok());
+    let (read, in_place, _) = counted(|| XferAck::decode(&bytes, &AckLimits::default()).is_ok());
     assert_eq!((written, read, in_place), (1, true, 1));
 
     let done = XferDone { mm_hash: HASH, session_id: "0123456789abcdef.1", attempt: 1 };
-    let (bytes, written) = counted(|| done.encode());
-    let (read, in_place) = counted(|| XferDone::decode(&bytes).is_ok());
+    let (bytes, written, _) = counted(|| done.encode());
+    let (read, in_place, _) = counted(|| XferDone::decode(&bytes).is_ok());
     assert_eq!((written, read, in_place), (1, true, 0));
 }

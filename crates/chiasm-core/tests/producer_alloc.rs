@@ -1,9 +1,8 @@
 //! What one request costs the producer's allocator: it is answered under the lock that the engine's
 //! scheduler shares. A binary of its own, because it counts what the global allocator hands out.
-#![expect(unsafe_code, reason = "a counting allocator can only be written as an unsafe impl")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
+
 use std::time::Duration;
 
 use chiasm_core::cache::{Cache, EvictionPolicy};
@@ -15,36 +14,7 @@ use chiasm_core::producer::{PeerId, Producer, ProducerConfig, ProducerLimits};
 use chiasm_core::time::Nanos;
 use chiasm_core::wire::{ReqExtension, XferReq};
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to `System` unchanged; the counter neither allocates nor unwinds (the
-// cell is `const` and has no destructor).
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `System.alloc` with this `layout`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Allocations of this thread in `work`.
-fn allocations_in(work: impl FnOnce()) -> usize {
-    let before = ALLOCATIONS.get();
-    work();
-    ALLOCATIONS.get() - before
-}
+use counting::counted;
 
 struct World {
     producer: Producer,
@@ -93,7 +63,7 @@ impl World {
         };
         let payload = request.encode();
         let before = self.producer.counters().granted;
-        let cost = allocations_in(|| {
+        let ((), cost, _) = counted(|| {
             let Self { producer, cache } = self;
             producer.handle_request(Nanos::ZERO, PeerId(1), &payload, cache);
         });

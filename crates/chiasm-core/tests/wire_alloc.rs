@@ -1,9 +1,8 @@
 //! A refused message costs next to no memory, whatever lengths it claims. A binary of its own,
 //! because it counts what the global allocator hands out.
-#![expect(unsafe_code, reason = "a counting allocator can only be written as an unsafe impl")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
+
 use std::time::Duration;
 
 use chiasm_core::cache::{Cache, EvictionPolicy};
@@ -14,36 +13,7 @@ use chiasm_core::plane::Plane;
 use chiasm_core::time::Nanos;
 use chiasm_core::wire::{AckLimits, AckStatus, XferAck, XferReq, decode_progression, decode_rows};
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATED_BYTES: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to `System` unchanged; the counter neither allocates nor unwinds (the
-// cell is `const` and has no destructor).
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED_BYTES.set(ALLOCATED_BYTES.get().saturating_add(layout.size()));
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `System.alloc` with this `layout`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Bytes that this thread allocates in `work`.
-fn allocated_in(work: impl FnOnce()) -> usize {
-    let before = ALLOCATED_BYTES.get();
-    work();
-    ALLOCATED_BYTES.get() - before
-}
+use counting::counted;
 
 /// 1024 bytes of hash that an unknown status carries, and the counters of its `Arc`.
 const MOST_FOR_A_REFUSAL: usize = 1024 + 64;
@@ -103,7 +73,7 @@ fn hostile() -> Vec<(&'static str, Vec<u8>)> {
 fn a_refused_message_costs_next_to_no_memory() {
     for (name, bytes) in hostile() {
         let mut accepted = true;
-        let allocated = allocated_in(|| accepted = read_everything(&bytes));
+        let ((), _, allocated) = counted(|| accepted = read_everything(&bytes));
         assert!(!accepted, "{name}: accepted");
         assert!(allocated <= MOST_FOR_A_REFUSAL, "{name}: {allocated} bytes");
     }
@@ -114,7 +84,7 @@ fn an_accepted_ack_costs_its_indices_and_nothing_else() {
     let mut bytes = ack_head(3);
     bytes.extend(b"\xa6status\x00\xb1src_block_indices\xdc\x03\xe8");
     bytes.extend([7; 1000]);
-    let allocated = allocated_in(|| {
+    let ((), _, allocated) = counted(|| {
         assert!(XferAck::decode(&bytes, &AckLimits::default()).is_ok());
     });
     assert_eq!(allocated, 8 * 1000);
@@ -122,7 +92,7 @@ fn an_accepted_ack_costs_its_indices_and_nothing_else() {
 
 #[test]
 fn the_counter_counts() {
-    assert_eq!(allocated_in(|| drop(std::hint::black_box(vec![0_u8; 12_345]))), 12_345);
+    assert_eq!(counted(|| drop(std::hint::black_box(vec![0_u8; 12_345]))).2, 12_345);
 }
 
 /// What the consumer allocates to take an ack with so many block indices, which it refuses.
@@ -151,7 +121,7 @@ fn taking_an_ack_of(blocks: u64) -> usize {
     let src_block_indices = (0..blocks).collect();
     let ack = XferAck { src_block_indices, ..XferAck::bare("h", AckStatus::Ok) }.encode();
     let received = ReceivedAck::decode(&ack, &AckLimits::default());
-    let allocated = allocated_in(|| {
+    let ((), _, allocated) = counted(|| {
         consumer.receive_ack(Nanos::ZERO, &source, &received, &mut cache);
     });
     let outcome = consumer.poll_finished().unwrap().outcome;
