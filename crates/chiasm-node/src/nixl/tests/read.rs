@@ -248,6 +248,14 @@ impl World {
         }
     }
 
+    /// One read that will hang and one of another producer, "b", are in the first helper. The time then.
+    fn reading_both(&mut self) -> Nanos {
+        self.read("hangs");
+        self.read("b");
+        self.reading(2);
+        clock::now()
+    }
+
     /// Waits until a read has ended.
     fn over(&mut self) -> (TransferId, ReadEnd) {
         while self.ended.is_empty() {
@@ -293,10 +301,7 @@ fn what_has_ended_a_helper_is_suspected_and_not_judged_again() {
 fn a_helper_with_a_read_that_hangs_is_ended_when_the_others_reads_are_through() {
     let told = Told::new(&loaded(2), &Event::ReadDone { read: ReadId(2) });
     let mut world = World::new(&told.script);
-    world.read("hangs");
-    world.read("b");
-    world.reading(2);
-    let now = clock::now();
+    let now = world.reading_both();
     world.helpers.abort(now, TransferId(1));
     world.helpers.handle_timeout(millis(now, 500));
     assert_eq!(world.helpers.deaths(), (0, 0), "b is still read through it");
@@ -315,10 +320,7 @@ fn a_helper_with_a_read_that_hangs_is_ended_when_the_others_reads_are_through() 
 #[test]
 fn the_others_have_five_seconds() {
     let mut world = World::new(&format!("printf '{}{}' >&0; exec sleep 1000", up(), loaded(2)));
-    world.read("hangs");
-    world.read("b");
-    world.reading(2);
-    let now = clock::now();
+    let now = world.reading_both();
     world.helpers.abort(now, TransferId(1));
     for (at, kills) in [(499, 0), (500, 0), (5499, 0), (5500, 1)] {
         world.helpers.handle_timeout(millis(now, at));
@@ -369,10 +371,7 @@ fn nobody_waits_for_other_reads_of_the_peer_that_hangs() {
 fn a_helper_whose_stuck_read_has_ended_is_read_through_again() {
     let told = Told::new(&loaded(2), &Event::ReadDone { read: ReadId(1) });
     let mut world = World::new(&told.script);
-    world.read("hangs");
-    world.read("b");
-    world.reading(2);
-    let now = clock::now();
+    let now = world.reading_both();
     world.helpers.abort(now, TransferId(1));
     world.helpers.handle_timeout(millis(now, 500));
     told.go_on();
