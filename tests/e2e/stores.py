@@ -24,7 +24,8 @@ def fetched(chiasm: Chiasm, encoded: Encoded, folder: Path, *flags: str) -> Path
     (announced,) = encoded.params.values()
     endpoint = f"{announced['peer_host']}:{announced['peer_port']}"
     store = folder / "store"
-    done = chiasm.fetch(encoded.params, endpoint, *identity(), *flags, out=store)
+    # Its log is what tells of a read that failed.
+    done = chiasm.fetch(encoded.params, endpoint, *identity(), "--log=debug", *flags, out=store)
     assert done.code == 0, done
     return store
 

@@ -52,7 +52,7 @@ def their_producer(_fleet: Fleet, engine_logs: Path) -> Iterator[Server]:
         **ENCODER,
     )
     try:
-        yield server.ready()
+        yield server.give_way().ready()
     finally:
         server.stop()
         remove_region(server)

@@ -108,42 +108,62 @@ def test_a_backend_that_is_not_there_is_named(helper: Start) -> None:
     assert running.event("Ended")["code"] == 1
 
 
-# NIXL's library, of which one function fails once a file is there. The others are the real one's.
-FAILING = """
+# NIXL's library, of which one function is not the real one's once a file is there.
+NOT_REAL = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <unistd.h>
 
-int nixl_capi_get_notifs(void *agent, void *map, void *options) {
-    int (*real)(void *, void *, void *) = dlsym(RTLD_NEXT, "nixl_capi_get_notifs");
-    return access(FAILS, F_OK) == 0 ? -1 : real(agent, map, options);
+int FUNCTION(void *agent, void *first, void *second) {
+    int (*real)(void *, void *, void *) = dlsym(RTLD_NEXT, NAME);
+    return access(FROM, F_OK) == 0 ? STATUS : real(agent, first, second);
 }
 """
 
 
-def failing(dir: Path, real: Path) -> Path:
-    """Builds that library; the file is `fails` in the same directory."""
-    source, library = dir / "failing.c", dir / "libfailing.so"
-    source.write_text(FAILING)
-    fails = f'-DFAILS="{dir}/fails"'
-    command: list[str | Path] = ["cc", "-shared", "-fPIC", fails, "-o", library, source]
+def not_real(dir: Path, real: Path, function: str, status: int) -> Path:
+    """Builds that library; the file is `from` in the same directory."""
+    source, library = dir / "not_real.c", dir / "libnot_real.so"
+    source.write_text(NOT_REAL)
+    defined = {"FUNCTION": function, "NAME": f'"{function}"', "FROM": f'"{dir}/from"'}
+    defined["STATUS"] = str(status)
+    command: list[str | Path] = ["cc", "-shared", "-fPIC", "-o", library, source]
+    command += [f"-D{name}={value}" for name, value in defined.items()]
     subprocess.run([*command, "-Wl,--no-as-needed", real, f"-Wl,-rpath,{real.parent}"], check=True)
     return library
 
 
-def test_nixl_that_fails_at_work_ends_its_helper_with_a_reason(
-    helper: Start, tmp_path: Path
-) -> None:
+@pytest.fixture
+def real(helper: Start) -> Path:
+    """NIXL's library."""
     probe = helper("probe", 8)
     probe.event("Warning")
-    library = failing(tmp_path, Path(probe.event("Ready")["library"]))
+    return Path(probe.event("Ready")["library"])
+
+
+def test_nixl_that_fails_at_work_ends_its_helper_with_a_reason(
+    helper: Start, tmp_path: Path, real: Path
+) -> None:
+    library = not_real(tmp_path, real, "nixl_capi_get_notifs", -1)
     serving = helper("serve:a_dp0", 8, library=str(library)).up()
-    (tmp_path / "fails").touch()
+    (tmp_path / "from").touch()
     serving.say({"Live": True})
     # Not a refusal: that would take NIXL from the node for good.
     ended = serving.event("Ended")
     assert (ended["code"], ended["signal"]) == (3, None)
     assert "ended with code 3; its last words: " in ended["text"], "there is a reason"
+
+
+@pytest.mark.parametrize("role", ["probe", "read", "serve:a_dp0"])
+def test_a_self_test_that_takes_too_long_is_no_refusal(
+    helper: Start, tmp_path: Path, real: Path, role: str
+) -> None:
+    # No notification ever comes.
+    library = not_real(tmp_path, real, "nixl_capi_get_notifs", 0)
+    (tmp_path / "from").touch()
+    ended = helper(role, 8, library=str(library)).event("Ended")
+    assert (ended["code"], ended["signal"]) == (3, None)
+    assert "its self test did not end in time" in ended["text"]
 
 
 def test_a_probe_says_what_there_is(helper: Start) -> None:

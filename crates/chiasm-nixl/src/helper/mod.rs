@@ -114,8 +114,12 @@ fn start(
         let what = format!("{error}, the backend is {}", settings.backend.name());
         refused(&what)
     })?;
-    agent.test().map_err(|error| refused(&format!("its self test failed: {error}")))?;
-    Ok(agent)
+    match agent.test() {
+        Ok(true) => Ok(agent),
+        // A starved machine: that passes, and a refusal would not.
+        Ok(false) => Err(Stop::Failed(format!("{library}: its self test did not end in time"))),
+        Err(error) => Err(refused(&format!("its self test failed: {error}"))),
+    }
 }
 
 /// Two lives of a reader never share a name: a peer that has seen one would take the other for it.

@@ -286,7 +286,6 @@ impl ReadHelpers {
             // may be a peer's, since it has loaded what peers sent.
             Event::Refused { reason } if self.refusals_pass => {
                 tracing::warn!("the NIXL read helper gives up: {reason}");
-                helper.blameless = !helper.up;
                 helper.process.kill();
             }
             Event::Refused { reason } => {
@@ -355,7 +354,8 @@ impl ReadHelpers {
         let guilty = if helper.killed.is_none() && self.refused.is_none() {
             self.deaths += 1;
             self.rest.died(now, helper.started);
-            guilty(&helper.peers, ended).filter(|_| !helper.blameless)
+            // Before it is up nothing of any peer has been loaded.
+            guilty(&helper.peers, ended).filter(|_| helper.up)
         } else {
             None
         };

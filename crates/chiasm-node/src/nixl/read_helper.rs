@@ -63,8 +63,6 @@ pub(super) struct ReadHelper {
     pub(super) process: HelperProcess,
     pub(super) started: Nanos,
     pub(super) up: bool,
-    /// It has given up before it was up: no peer has a part in its end.
-    pub(super) blameless: bool,
     pub(super) peers: BTreeMap<u64, Peer>,
     pub(super) reads: BTreeMap<TransferId, Read>,
     /// Why it has been killed.
@@ -83,7 +81,6 @@ impl ReadHelper {
             process,
             started: now,
             up: false,
-            blameless: false,
             peers: BTreeMap::new(),
             reads: BTreeMap::new(),
             killed: None,

@@ -170,6 +170,23 @@ fn a_read_helper_with_few_ports_is_tried_again_until_one_is_free() {
     assert_eq!(world.helpers.deaths(), (1, 0));
 }
 
+/// A starved machine, or a crash at the start. The peer's bytes wait for it to be up.
+#[test]
+fn a_read_helper_that_ends_before_it_is_up_is_nobodys_doing_and_tried_again() {
+    for end in ["exit 3", "kill -SEGV $$"] {
+        let mut world = World::new(&format!("printf '{}' >&2; {end}", "too slow"));
+        let metadata = metadata_for_test("a");
+        world.read_from(1, &metadata);
+        let (reason, refused, _) = world.ended();
+        assert!(!refused && matches!(reason, FailureReason::Plane(_)), "{reason}");
+        assert_eq!(reason.class(), FailureClass::Retryable);
+        assert!(reason.to_string().contains("too slow"), "{reason}");
+        world.read_from(1, &metadata);
+        let (reason, ..) = world.ended();
+        assert!(!matches!(reason, FailureReason::SuspectAgent(_)), "{reason}");
+    }
+}
+
 #[test]
 fn a_helper_that_talks_without_end_is_heard_in_turns() {
     let talk = printed(&Event::Loaded { peer: PeerId(99) }).repeat(1000);
@@ -277,7 +294,7 @@ fn millis(now: Nanos, millis: u64) -> Nanos {
 /// It is wrong once for a request that comes again, and may be right after all when the time is over.
 #[test]
 fn what_has_ended_a_helper_is_suspected_and_not_judged_again() {
-    let mut world = World::new("exit 3");
+    let mut world = World::new(&format!("printf '{}' >&0; exit 3", up()));
     let metadata = metadata_for_test("a");
     world.read_from(1, &metadata);
     let (reason, ..) = world.ended();
