@@ -68,7 +68,7 @@ def their_consumer(engine_logs: Path) -> Iterator[InProcess]:
         v2=True,
     )
     try:
-        yield engine.ready()
+        yield engine.give_way().ready()
     finally:
         engine.stop()
         remove_region(engine)
