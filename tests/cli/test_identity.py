@@ -151,7 +151,7 @@ def test_another_dtype_of_another_size_shows_in_the_announcement(
         (["--dtype=float31"], "float31"),
         (["--dtype=torch.torch.bfloat16"], "torch.torch.bfloat16"),
         (["--model=m", "--dtype=half"], "half"),
-        (["--block=0"], "--block is 0, at least 1 byte is needed"),
+        (["--block=0"], "'0' for '--block <BYTES>': allowed is a whole number from 1"),
         (["--block=-1"], "--block"),
         (["--block=4KiB"], "--block"),
         (["--block=99999999999999999999"], "--block"),

@@ -3,10 +3,13 @@
 //!
 //! Times of copies, steps and networks are what the settings say; nothing here measures a machine.
 
+pub mod limits;
+
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use chiasm_core::byte_size::ByteSize;
-use chiasm_core::limits;
+use chiasm_core::limits as core_limits;
 use chiasm_core::plane::{Plane, PlaneList};
 use serde_json::{Value, json};
 
@@ -19,10 +22,7 @@ use crate::setup::{NodeSetup, Role, Setup};
 const BLOCK_BYTES: u64 = 64 << 10;
 
 /// Smallest and largest region.
-const REGION_BYTES: [u64; 2] = [BLOCK_BYTES, 256 << 30];
-
-/// Most instances of a kind.
-const MAX_NODES: usize = 256;
+const REGION_BYTES: RangeInclusive<u64> = BLOCK_BYTES..=256 << 30;
 
 /// What can be tried.
 #[derive(Clone, Debug)]
@@ -90,7 +90,7 @@ impl Default for FleetSettings {
             encode: (Duration::from_millis(50), Duration::from_millis(400)),
             bytes_per_second: 2_000_000_000,
             latency: (Duration::from_micros(50), Duration::from_micros(500)),
-            lease: limits::UPSTREAM_LEASE,
+            lease: core_limits::UPSTREAM_LEASE,
             wait_budget: chiasm_core::admission::limits::WAIT_BUDGET,
         }
     }
@@ -120,18 +120,18 @@ pub enum FleetError {
 fn within<T: PartialOrd + Copy>(
     setting: &'static str,
     value: T,
-    [least, most]: [T; 2],
+    limits: &RangeInclusive<T>,
     text: impl Fn(&T) -> String,
 ) -> Result<(), FleetError> {
     // Not inside: nothing that cannot be compared is.
-    if least <= value && value <= most {
+    if limits.contains(&value) {
         return Ok(());
     }
     Err(FleetError::Outside {
         setting,
         value: text(&value),
-        least: text(&least),
-        most: text(&most),
+        least: text(limits.start()),
+        most: text(limits.end()),
     })
 }
 
@@ -139,28 +139,28 @@ impl FleetSettings {
     /// Everything that has limits, and they.
     fn check(&self) -> Result<(), FleetError> {
         let count = usize::to_string;
-        within("encoders", self.encoders, [1, MAX_NODES], count)?;
-        within("consumers", self.consumers, [1, MAX_NODES], count)?;
-        within("items", self.entries, [1, 1_000_000], count)?;
-        within("items per request", self.items, [1, 64], count)?;
-        within("running", self.running, [1, 10_000], count)?;
+        within("encoders", self.encoders, &limits::NODES, count)?;
+        within("consumers", self.consumers, &limits::NODES, count)?;
+        within("items", self.entries, &limits::ITEMS, count)?;
+        within("items per request", self.items, &limits::ITEMS_PER_REQUEST, count)?;
+        within("running", self.running, &limits::RUNNING, count)?;
         let size = |bytes: &u64| ByteSize(*bytes).to_string();
-        within("encoder region", self.encoder_bytes, REGION_BYTES, size)?;
-        within("consumer region", self.consumer_bytes, REGION_BYTES, size)?;
+        within("encoder region", self.encoder_bytes, &REGION_BYTES, size)?;
+        within("consumer region", self.consumer_bytes, &REGION_BYTES, size)?;
         let (smallest, largest) = self.entry_bytes;
-        within("largest", largest, [1, 1 << 30], size)?;
-        within("smallest", smallest, [1, largest], size)?;
-        within("throughput", self.bytes_per_second, [1 << 20, 1 << 40], size)?;
-        within("popularity", self.popularity, [0.0, 10.0], f64::to_string)?;
-        within("rate", self.rate, [0.001, 1e6], f64::to_string)?;
+        within("largest", largest, &(1..=1 << 30), size)?;
+        within("smallest", smallest, &(1..=largest), size)?;
+        within("throughput", self.bytes_per_second, &(1 << 20..=1 << 40), size)?;
+        within("popularity", self.popularity, &limits::POPULARITY, f64::to_string)?;
+        within("rate", self.rate, &limits::RATE, f64::to_string)?;
         let seconds = |time: &Duration| format!("{} s", time.as_secs_f64());
         let day = Duration::from_hours(24);
-        within("duration", self.duration, [Duration::from_millis(1), day], seconds)?;
-        within("lease", self.lease, [Duration::from_secs(1), day], seconds)?;
-        within("budget", self.wait_budget, [Duration::from_millis(10), day], seconds)?;
-        let engine = [Duration::from_millis(1), Duration::from_hours(1)];
-        within("step", self.step.1, engine, seconds)?;
-        within("encode", self.encode.1, engine, seconds)
+        within("duration", self.duration, &(Duration::from_millis(1)..=day), seconds)?;
+        within("lease", self.lease, &(Duration::from_secs(1)..=day), seconds)?;
+        within("budget", self.wait_budget, &(Duration::from_millis(10)..=day), seconds)?;
+        let engine = Duration::from_millis(1)..=Duration::from_hours(1);
+        within("step", self.step.1, &engine, seconds)?;
+        within("encode", self.encode.1, &engine, seconds)
     }
 
     /// The fleet of these settings.
@@ -201,16 +201,16 @@ impl FleetSettings {
             planes,
             digests: true,
             lease: self.lease,
-            lease_margin: limits::LEASE_MARGIN,
-            ack_timeout: limits::ACK_TIMEOUT,
-            read_timeout: limits::READ_TIMEOUT,
+            lease_margin: core_limits::LEASE_MARGIN,
+            ack_timeout: core_limits::ACK_TIMEOUT,
+            read_timeout: core_limits::READ_TIMEOUT,
             wait_budget: self.wait_budget,
             save_timeout: chiasm_core::dispatch::SAVE_TIMEOUT,
             quarantine: chiasm_core::dispatch::QUARANTINE,
             connect_timeout: Duration::from_secs(3),
             max_requests: chiasm_core::admission::limits::MAX_REQUESTS,
             max_transfers_per_source: chiasm_core::admission::limits::MAX_TRANSFERS_PER_SOURCE,
-            max_grants_per_peer: limits::MAX_GRANTS_PER_PEER,
+            max_grants_per_peer: core_limits::MAX_GRANTS_PER_PEER,
             max_output_bytes: 1 << 20,
             running: self.running.max(1),
             step: (nanos(self.step.0), nanos(self.step.1)),

@@ -27,15 +27,14 @@ use super::nixl::NixlArguments;
 use super::table;
 use crate::exit::Failure;
 
-/// Measure this machine: cache operations, acks, transfers over every plane beside a plain copy and a
-/// plain stream, latency while the engine is busy, first contact, time to fallback, a node at rest, and a
-/// small fleet.
+/// Measure this machine: cache, acks, transfers, latency, fallback, a fleet.
 ///
-/// Every byte that is moved is checked. With --json each figure is one line. Nothing else should run
-/// meanwhile; what ran is for `uptime` to say. `make bench` compares with upstream. nixl is measured where
-/// NIXL is found, as `chiasm planes` says it is.
+/// Transfers go over every plane, beside a plain copy and a plain stream. Every byte that is moved is
+/// checked. With --json each figure is one line. Nothing else should run meanwhile; what ran is for
+/// `uptime` to say. nixl is measured where NIXL is found, as `chiasm planes` says it is. `make bench`
+/// compares with upstream.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment, allow_negative_numbers = true)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct BenchCommand {
     /// What to measure. Default: everything.
     #[arg(value_name = "FAMILY", value_enum)]

@@ -18,6 +18,7 @@ use chiasm_node::planes::{self, PlaneReport};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::number::whole;
 use super::table;
 use crate::exit::Failure;
 
@@ -48,14 +49,14 @@ enum Action {
 /// 2: it would not; every problem is one line on standard error, with the key, the value and what is
 /// allowed.
 #[derive(Debug, Args)]
-#[command(after_help = examples(), after_long_help = examples() + &keys())]
+#[command(allow_negative_numbers = true, after_help = examples(), after_long_help = examples() + &keys())]
 struct Check {
     /// A file, the JSON text itself, or - for standard input.
     #[arg(value_name = "FILE|JSON|-", allow_hyphen_values = true)]
     input: String,
 
     /// Number of the engine among the data-parallel ones, from 0: added to a port that is set.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0..=u32::MAX))]
     data_parallel_index: u32,
 
     /// Address of the host as its engine would find it. It is bound where no variable names a host.
@@ -75,7 +76,7 @@ fn examples() -> String {
          chiasm config check encoder.json\n    \
          chiasm config check '{{\"ec_cpu_bytes\": \"4GiB\"}}'\n  \
          The third of eight data-parallel ranks of a producer:\n    \
-         VLLM_EC_SIDE_CHANNEL_PORT=5601 chiasm config check encoder.json --data-parallel-index 2\n\n\
+         VLLM_EC_SIDE_CHANNEL_PORT=5601 chiasm config check encoder.json \\\n      --data-parallel-index 2\n\n\
          A producer with a pinned port, reachable from the network:\n    {}\n\n\
          A consumer that may read from it:\n    {}",
         indented(PRODUCER_EXAMPLE.shell()),
@@ -98,7 +99,7 @@ fn keys() -> String {
                 Fallback::Value(value) => value.to_owned(),
                 Fallback::Described(words) => words.replace('`', ""),
             };
-            text.extend(["\n  ", &format!("{:<27} {default}", names.join(", "))]);
+            text.extend(["\n  ", &format!("{:<26}{default}", names.join(", "))]);
         }
     }
     text + "\n\n`chiasm config reference` says what each is for."

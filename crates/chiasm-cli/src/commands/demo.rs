@@ -32,7 +32,6 @@ use crate::exit::Failure;
 /// does not have is unavailable; a producer that is down costs an item with local input a fraction of
 /// a second before it falls back to local encoding.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
 pub(crate) struct DemoCommand {}
 
 /// Runs the command.

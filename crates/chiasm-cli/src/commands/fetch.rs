@@ -29,6 +29,11 @@ use crate::store::StoreWriter;
 /// has to hold those that are under way.
 const MAX_DEFAULT_REGION_BYTES: u64 = 4 << 30;
 
+const EXAMPLES: &str = "\
+Examples:
+  What the producer at 10.0.0.5:5601 has announced:
+    chiasm fetch --params params.json --allow 10.0.0.5:5601 --out copy";
+
 /// Read every encoding that an ec_transfer_params object announces and write it into a store.
 ///
 /// A producer is contacted only if its exact HOST:PORT was given with --allow; without --allow nothing
@@ -37,11 +42,9 @@ const MAX_DEFAULT_REGION_BYTES: u64 = 4 << 30;
 ///
 /// Each encoding ends as "fetched", "fallback" (it could not be read and was marked with --local: an
 /// engine would encode it itself) or "unavailable" (an engine would fail the request that needs it).
-/// The exit code is 0 only if all were fetched:
-///
-///     chiasm fetch --params params.json --allow 10.0.0.5:5601 --out copy
+/// The exit code is 0 only if all were fetched.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment, allow_negative_numbers = true)]
+#[command(allow_negative_numbers = true, after_help = EXAMPLES)]
 pub(crate) struct FetchCommand {
     /// The ec_transfer_params object, as a producer returned it; - is standard input.
     #[arg(long, value_name = "FILE")]
@@ -63,19 +66,19 @@ pub(crate) struct FetchCommand {
     planes: String,
 
     /// How long one encoding may take in all, retries included, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = super::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = super::number::seconds)]
     budget: Duration,
 
     /// How long one attempt waits for the producer's answer, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = super::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = super::number::seconds)]
     ack_timeout: Duration,
 
     /// How long one attempt to connect may take, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = super::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = super::number::seconds)]
     connect_timeout: Duration,
 
     /// How long one read may take, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = super::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = super::number::seconds)]
     read_timeout: Duration,
 
     /// An mm_hash for which there is local input, so that it can fall back. May be repeated.

@@ -5,6 +5,8 @@ use chiasm_core::dtype::Dtype;
 use chiasm_core::identity::{DEFAULT_BLOCK_SIZE_BYTES, Identity};
 use clap::Args;
 
+use super::number::whole;
+
 /// What peers must agree on. Without any of these flags `chiasm produce` and `chiasm fetch` meet each
 /// other; with them they meet a vLLM of the same version, model, dtype and row size.
 #[derive(Args, Clone, Debug, Default)]
@@ -26,7 +28,7 @@ pub(crate) struct IdentityArguments {
 
     /// Bytes of one block. In a vLLM one row of the model's embeddings: width x element size. Default:
     /// 4096.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = whole(1..=u64::MAX))]
     block: Option<u64>,
 
     /// The compatibility hash itself, 64 hexadecimal digits, instead of model, version and dtype.
@@ -48,7 +50,6 @@ impl IdentityArguments {
     /// The identity that the flags describe, or what is wrong with them.
     pub(crate) fn identity(&self) -> anyhow::Result<Identity> {
         let block = self.block.unwrap_or(DEFAULT_BLOCK_SIZE_BYTES);
-        ensure!(block > 0, "--block is 0, at least 1 byte is needed");
         let default = Identity::default();
         let engine = self.model.is_some() || self.engine_version.is_some();
         let dtype = match (self.dtype()?, engine) {

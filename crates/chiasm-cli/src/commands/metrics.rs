@@ -38,7 +38,8 @@ fn address(text: &str) -> anyhow::Result<SocketAddr> {
     if let Ok(port) = text.parse() {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     }
-    let mut found = text.to_socket_addrs().with_context(|| format!("{text:?}"))?;
+    let allowed = "allowed is a port or HOST:PORT, for example 9464 or 10.0.0.5:9464";
+    let mut found = text.to_socket_addrs().context(allowed)?;
     found.next().with_context(|| format!("{text:?} has no address"))
 }
 

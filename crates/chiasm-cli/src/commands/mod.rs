@@ -8,6 +8,7 @@ mod fetch;
 mod identity;
 mod metrics;
 mod nixl;
+mod number;
 mod planes;
 mod produce;
 mod progress;
@@ -77,12 +78,4 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Status(command) => status::run(&command, arguments.json),
         Command::Wire(command) => wire::run(command, arguments.json),
     }
-}
-
-/// A time in seconds, fractions allowed.
-fn seconds(text: &str) -> Result<std::time::Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds >= 0.0);
-    seconds
-        .and_then(|seconds| std::time::Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| format!("{text:?} is no number of seconds, 0 or more"))
 }

@@ -29,7 +29,6 @@ pub(super) const DIRECTORY: &str = "/dev/shm";
 /// producer's control port and is always there. Both sides choose the first plane of the consumer's
 /// list that reaches; one that is not there is passed over.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
 pub(crate) struct PlanesCommand {
     /// The directory in which the region would be.
     #[arg(long, value_name = "DIR", default_value = DIRECTORY)]

@@ -26,6 +26,12 @@ use crate::store::{self, StoredEncoding};
 /// Bytes copied from a file into the region at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
+const EXAMPLES: &str = "\
+Examples:
+  A producer, and a consumer that allows the endpoint that it has printed:
+    chiasm produce store --announce params.json
+    chiasm fetch --params params.json --allow 127.0.0.1:40123 --out copy";
+
 /// Load encodings and serve them to consumers until a signal comes.
 ///
 /// PATH is a store as vLLM's ECExampleConnector writes it: a directory with one directory per
@@ -34,12 +40,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 ///
 /// The command prints "ready HOST:PORT" on standard error once it serves, and writes the
 /// ec_transfer_params object, as a vLLM producer would return it, to --announce or to standard
-/// output. A consumer has to allow HOST:PORT before it reads anything:
-///
-///     chiasm produce store --announce params.json
-///     chiasm fetch --params params.json --allow 127.0.0.1:40123 --out copy
+/// output. A consumer has to allow HOST:PORT before it reads anything.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment, allow_negative_numbers = true)]
+#[command(allow_negative_numbers = true, after_help = EXAMPLES)]
 pub(crate) struct ProduceCommand {
     /// Stores, mm_hash directories or encoder_cache.safetensors files.
     #[arg(value_name = "PATH", required = true)]
@@ -63,12 +66,12 @@ pub(crate) struct ProduceCommand {
     announce: Option<PathBuf>,
 
     /// Stop after so many seconds (fractions allowed). Default: when a signal comes.
-    #[arg(long = "for", value_name = "SECONDS", value_parser = super::seconds)]
+    #[arg(long = "for", value_name = "SECONDS", value_parser = super::number::seconds)]
     duration: Option<Duration>,
 
     /// When it is to stop: refuse new requests, and wait so many seconds at most until what consumers
     /// are reading has been read. A second signal ends the wait.
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = super::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = super::number::seconds)]
     drain: Duration,
 
     /// Planes to serve, separated by commas: shm, nixl, tcp. The consumer's order of preference decides.
@@ -88,7 +91,7 @@ pub(crate) struct ProduceCommand {
 
     /// FOR TESTS: let go of what a consumer was granted after so many seconds instead of 30. An upstream
     /// consumer counts on 30.
-    #[arg(long, value_name = "SECONDS", value_parser = super::seconds, help_heading = "For tests")]
+    #[arg(long, value_name = "SECONDS", value_parser = super::number::seconds, help_heading = "For tests")]
     lease: Option<Duration>,
 
     #[command(flatten)]

@@ -13,7 +13,6 @@ use crate::exit::Failure;
 /// Nothing is contacted, no shared memory is used and no time passes but simulated time. The parts
 /// that decide are those that run in a node; engines, networks and memory are models.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
 pub(crate) struct SimCommand {
     #[command(subcommand)]
     command: Command,

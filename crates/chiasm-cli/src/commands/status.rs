@@ -27,19 +27,22 @@ const MIN_WATCH: Duration = Duration::from_millis(100);
 /// Clears a terminal and goes to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
+const EXAMPLES: &str = "\
+Examples:
+  All nodes; one by its endpoint; one by the beginning of its name:
+    chiasm status
+    chiasm status 127.0.0.1:40123
+    chiasm status chiasm-01 --json | jq .blocks";
+
 /// Show the live nodes of this user, or everything about one of them.
 ///
 /// NODE is the name of a node's region (chiasm-0123456789abcdef), the beginning of it, the path of its
 /// region, or the HOST:PORT that it serves. Asking changes nothing and holds nothing up. What each
-/// field means is in docs/operations.md:
-///
-///     chiasm status
-///     chiasm status 127.0.0.1:40123
-///     chiasm status chiasm-01 --json | jq .blocks
+/// field means is in docs/operations.md.
 ///
 /// Exit codes: 0 all nodes that were asked have answered, 1 one did not, 2 there is no such node.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct StatusCommand {
     /// Which node. Default: a table of all.
     #[arg(value_name = "NODE")]
@@ -47,7 +50,7 @@ pub(crate) struct StatusCommand {
 
     /// Look again every so many seconds (at least 0.1) until a signal comes. With --json each look is
     /// one line.
-    #[arg(long, value_name = "SECONDS", value_parser = super::seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = super::number::seconds)]
     watch: Option<Duration>,
 }
 

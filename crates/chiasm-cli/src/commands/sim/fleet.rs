@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use chiasm_core::byte_size::ByteSize;
 use chiasm_sim::Run;
-use chiasm_sim::fleet::{FleetSettings, report};
+use chiasm_sim::fleet::{FleetSettings, limits, report};
 use clap::Args;
 use serde_json::Value;
 
-use crate::commands::{progress, seconds, table};
+use crate::commands::number::{number, seconds, whole};
+use crate::commands::{progress, table};
 use crate::exit::Failure;
 
 /// Simulate a fleet without faults, to try settings before a roll-out.
@@ -17,14 +18,14 @@ use crate::exit::Failure;
 /// Says how often items are found where they are needed, how long requests wait, how much is moved and
 /// evicted. Times are those of the settings: it compares settings, it does not measure a machine.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment, allow_negative_numbers = true)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct FleetCommand {
     /// Encoder instances.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = whole(limits::NODES))]
     encoders: usize,
 
     /// Prefill or decode instances.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = whole(limits::NODES))]
     consumers: usize,
 
     /// All of them on one host: they read over shm.
@@ -48,19 +49,29 @@ pub(crate) struct FleetCommand {
     largest: u64,
 
     /// Different items that requests ask for.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = whole(limits::ITEMS))]
     items: usize,
 
     /// Items of one request, at most.
-    #[arg(long, default_value_t = 2)]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 2,
+        value_parser = whole(limits::ITEMS_PER_REQUEST)
+    )]
     items_per_request: usize,
 
     /// How much more often popular items are asked for: 0 all alike, 1 as words in a text.
-    #[arg(long, default_value_t = 0.8)]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 0.8,
+        value_parser = number(limits::POPULARITY)
+    )]
     popularity: f64,
 
     /// Requests per second, over all consumers.
-    #[arg(long, default_value_t = 20.0)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 20.0, value_parser = number(limits::RATE))]
     rate: f64,
 
     /// How long requests arrive, in seconds.
@@ -68,11 +79,11 @@ pub(crate) struct FleetCommand {
     duration: Duration,
 
     /// Requests out of a hundred that carry real input, so that they can be encoded where they are.
-    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = whole(0..=100_u32))]
     local_input: u32,
 
     /// Requests that run at once on one consumer.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = whole(limits::RUNNING))]
     running: usize,
 
     /// Longest step of an engine, in seconds; the shortest is a sixth of it.
@@ -96,7 +107,7 @@ pub(crate) struct FleetCommand {
     budget: Duration,
 
     /// Another seed, another order of events.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = whole(0..=u64::MAX))]
     seed: u64,
 }
 

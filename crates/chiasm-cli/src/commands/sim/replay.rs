@@ -8,15 +8,17 @@ use chiasm_sim::fault::Fault;
 use clap::Args;
 use serde_json::json;
 
+use crate::commands::number::whole;
 use crate::exit::Failure;
 
 /// Run one seed again, step by step, and print everything that happens.
 ///
 /// `chiasm sim run` prints the command for a seed that breaks a promise. Exit code 1 if it still does.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment, allow_negative_numbers = true)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct ReplayCommand {
     /// The seed.
+    #[arg(value_parser = whole(0..=u64::MAX))]
     seed: u64,
 
     /// The parts of its plan that happen, by number: 3,7-9 or none. All if not given.

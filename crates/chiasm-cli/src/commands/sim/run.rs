@@ -14,27 +14,31 @@ use chiasm_sim::tally::Tally;
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::commands::number::whole;
 use crate::commands::{progress, table};
 use crate::exit::Failure;
+
+/// Most threads. A simulation waits for nothing, so more than there are processors are of no use.
+const MAX_THREADS: usize = 1024;
 
 /// Run one simulated fleet for each of many seeds, and check the promises after every step.
 ///
 /// A seed that breaks one is made as short as possible and told with the command that replays it.
 /// Exit code 1 if there is any.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment, allow_negative_numbers = true)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct RunCommand {
     /// How many seeds.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = whole(1..=u64::MAX))]
     seeds: u64,
 
     /// The first of them.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = whole(0..=u64::MAX))]
     first: u64,
 
     /// Threads; as many as there are processors if not given.
-    #[arg(long)]
-    threads: Option<NonZeroUsize>,
+    #[arg(long, value_name = "COUNT", value_parser = whole(1..=MAX_THREADS))]
+    threads: Option<usize>,
 
     /// Also print how often each fault fired and each state was entered.
     #[arg(long)]
@@ -72,10 +76,8 @@ pub(crate) fn run(command: &RunCommand, json: bool) -> Result<(), Failure> {
 
 fn simulate(command: &RunCommand) -> Sum {
     let bar = progress::count(command.seeds, "simulate");
-    let threads = command
-        .threads
-        .or_else(|| thread::available_parallelism().ok())
-        .map_or(1, NonZeroUsize::get);
+    let processors = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = command.threads.unwrap_or_else(processors);
     let next = AtomicU64::new(0);
     let (sender, receiver) = mpsc::channel();
     let mut sum = Sum::default();
