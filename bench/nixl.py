@@ -17,8 +17,8 @@ from bench.rows import Effort, parser, row
 from bench.upstream.transport import serve
 from tests.interop.nixl.processes import BLOCK, Helper, Lines, Peer, pattern
 
-# 64 MiB at most; those of `transfers` and, between them, some more.
-SIZES = (1, 36, 292, 2048, 9362)
+# 64 MiB at most: those of `transfers`, and some that are round.
+SIZES = (1, 36, 256, 292, 1024, 2048, 4096, 9362)
 # Sizes of `transfers`, in bytes, by their blocks: a bare read is a bound there.
 BOUNDS = {36: 256 << 10, 292: 2 << 20, 2048: 14 << 20, 9362: 64 << 20}
 
@@ -102,7 +102,7 @@ class Fleet:
 
 def main(arguments: list[str]) -> None:
     effort = Effort(parser(__doc__).parse_args(arguments).effort)
-    sizes = SIZES[: effort.choose(5, 5, 2)]
+    sizes = SIZES[:2] if effort.is_smoke else SIZES
     scattered = list(range(sizes[-1]))
     random.Random(1).shuffle(scattered)
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="chiasm-bench-") as folder:
