@@ -2,8 +2,9 @@
 
 One read at a time on one host, blocks of 7168 bytes, all four kinds in turn. Chiasm's entries are
 contiguous and are one piece; a bare read is one descriptor between two Python agents without
-progress threads; upstream's transport has one descriptor a block. Needs, in CHIASM_NIXL_DRIVE, what
-`cargo build --release -p chiasm-nixl --example drive` makes.
+progress threads, and without a notification: with one it would last until the other side looks,
+every millisecond, and be no bound. Upstream's transport has one descriptor a block. Needs, in
+CHIASM_NIXL_DRIVE, what `cargo build --release -p chiasm-nixl --example drive` makes.
 """
 
 import random
@@ -91,7 +92,7 @@ class Fleet:
             agent="producer",
             local=[(0, blocks * BLOCK)],
             remote=whole,
-            note="session:hash",
+            note="",
         )
         order = list(range(blocks))
         took = {"chiasm nixl helper": helper, "bare NIXL read": bare["took_s"]}
