@@ -41,6 +41,9 @@ class Helper:
     def go_on(self) -> None:
         signal.pidfd_send_signal(self.pidfd, signal.SIGCONT)
 
+    def kill(self) -> None:
+        signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
     def has_ended(self) -> None:
         """Waits for its end: its node is dead."""
         ready, _, _ = select.select([self.pidfd], [], [], LIMIT_S)

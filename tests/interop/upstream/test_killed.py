@@ -5,6 +5,7 @@ The other side lives, keeps nothing of it, and goes on with its next life.
 Over tcp both ends have to work for a read, so that a helper that is stopped holds it in the middle.
 """
 
+import os
 import signal
 from pathlib import Path
 
@@ -193,6 +194,47 @@ def test_a_consumer_is_killed_and_its_upstream_producer_serves_its_next_life(
     assert done.verdicts() == {"b": ("fetched", None)}, done.err
     assert stored(out, "b") == content("b", ROWS)
     assert [path for path in left if path.exists()] == []
+
+
+@pytest.mark.parametrize("whom", ["serve helper", "read helper"])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_helper_is_killed_and_the_read_goes_through_the_next_one(
+    stage: str, whom: str, chiasm: Chiasm, store: Path, tmp_path: Path, upstream_producer: Start
+) -> None:
+    """Both nodes live, keep nothing of it, and the entry arrives."""
+    fault = ["--fault=late-ack:2"] if stage == BEFORE_ACK else []
+    producer = produce(chiasm, write(store, b=ROWS), "--lease=5", *fault)
+    serving = serve_helper(chiasm, producer.running)
+    reading = Fetching(chiasm, store, tmp_path / "out", upstream_producer, producer)
+    victim = {"serve helper": serving, "read helper": reading.helper}[whom]
+    if stage == BEFORE_READ:
+        reading.helper.stop()
+    if stage in (DURING_READ, AFTER_READ):
+        serving.stop()
+    if stage != BEFORE_REQUEST:
+        producer.running.signal(signal.SIGCONT)
+        granted(chiasm, producer)
+    if stage in (BEFORE_READ, DURING_READ, AFTER_READ):
+        reading.reads(stopped=stage == BEFORE_READ)
+    # Whose helper it is has the bytes, or has sent them, and does not know it yet.
+    owner = producer.running if whom == "serve helper" else reading.running
+    if stage == AFTER_READ:
+        owner.signal(signal.SIGSTOP)
+        serving.go_on()
+        reading.landed()
+    victim.kill()
+    for other in (serving, reading.helper):
+        if other is not victim:
+            other.go_on()
+            os.close(other.pidfd)
+    owner.signal(signal.SIGCONT)
+    producer.running.signal(signal.SIGCONT)
+    victim.has_ended()
+    reading.ends()
+    node = at_rest(chiasm, producer.running.pid)
+    assert node["blocks"]["evictable"] == ROWS, "the entry is still there"
+    assert node["nixl"]["serve"]["deaths"] >= (whom == "serve helper")
+    seen(chiasm, producer.running.pid, "a helper", lambda it: it["nixl"]["serve"]["state"] == "up")
 
 
 @pytest.mark.parametrize("whom", ["producer", "consumer", "serve helper", "read helper"])

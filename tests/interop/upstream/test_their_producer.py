@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.chiasm import Chiasm, Done
 from tests.interop.upstream.instances import IDENTITY, Producer, Start, content, status, stored
+from tests.interop.upstream.waits import seen
 
 
 def fetch(
@@ -34,6 +35,10 @@ def has_failed(chiasm: Chiasm, pid: int, reason: str) -> bool:
     nodes = chiasm.run("status", "--json").json["nodes"]
     mine = [node for node in nodes if node["node"]["process"] == pid]
     return any(node["reading"]["counters"]["failed"].get(reason) for node in mine)
+
+
+def has_arrived(node: dict[str, Any], entries: int) -> bool:
+    return bool(node["reading"]["counters"]["arrived"] == entries)
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 64, 4096])
@@ -143,29 +148,42 @@ def test_hazard_c15_two_producers_with_one_agent_name_are_read_at_once(
 def test_hazard_b3_a_producer_that_dies_after_its_ack_costs_its_own_items_only(
     chiasm: Chiasm, tmp_path: Path, upstream_producer: Start
 ) -> None:
+    """Its ack is here, and the helper that is to read has not begun: it is stopped."""
     dead, alive = upstream_producer(16), upstream_producer(16)
-    dead.save("a", 3)
-    alive.save("b", 3)
-    params = {"a": dead.announcement(3), "b": alive.announcement(3)}
-    pipe = tmp_path / "hold"
-    dead.ask("pause", on=True)
+    dead.save("first", 3)
+    dead.save("a", 3, ready=False)
+    alive.save("b", 3, ready=False)
+    params = {"first": dead.announcement(3), "a": dead.announcement(3), "b": alive.announcement(3)}
     running = chiasm.start_fetch(
         params,
         [dead.endpoint, alive.endpoint],
         "--planes=nixl",
-        "--budget=5",
+        "--budget=20",
         "--log=debug",
         *IDENTITY,
         out=tmp_path / "out",
     )
     running.said("reading over nixl")
+    node = seen(chiasm, running.pid, "the first", lambda it: has_arrived(it, 1))
+    (helper,) = node["nixl"]["read"]
+    os.kill(helper["process"], signal.SIGSTOP)
+    dead.ask("ready", hash="a")
+    seen(
+        chiasm,
+        running.pid,
+        "an order to read",
+        lambda it: [helper["reads"] for helper in it["nixl"]["read"]] == [1],
+    )
+    assert dead.ask("grants") == 1
     dead.signal(signal.SIGKILL)
+    dead.wait()
+    os.kill(helper["process"], signal.SIGCONT)
+    alive.ask("ready", hash="b")
     done = running.wait()
     verdicts = done.verdicts()
-    assert verdicts["b"] == ("fetched", None), done.err
+    assert verdicts["first"] == verdicts["b"] == ("fetched", None), done.err
     assert verdicts["a"][0] == "unavailable"
     assert stored(tmp_path / "out", "b") == content("b", 3)
-    assert not pipe.exists()
 
 
 def test_a_producer_that_restarts_is_read_again(
