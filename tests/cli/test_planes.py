@@ -65,8 +65,47 @@ def test_nixl_that_is_not_there_is_one_warning_and_tcp_serves(
     producer.running.said("nothing is served over nixl")
     done = chiasm.fetch(producer.announced, producer.endpoint, "--planes=nixl,tcp", nowhere)
     assert done.only()["plane"] == "tcp"
+    assert done.json["retries"] == 0, "what is not there is not offered"
+    assert done.err.count("nixl is passed over") == 1
+    assert len(done.err.splitlines()) == 1
     stopped = producer.stop()
     assert sum("nixl" in line for line in stopped.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["produce", "fetch"])
+def test_nixl_alone_that_is_not_there_is_told_at_once(
+    chiasm: Chiasm, tmp_path: Path, command: str
+) -> None:
+    store = stores.some(tmp_path / "store", a=(1, 64))
+    nowhere = f"--nixl-library={tmp_path}/nowhere.so"
+    announced = {"a": {"peer_host": "127.0.0.1", "peer_port": 9}}
+    arguments = {
+        "produce": [store, "--announce", tmp_path / "announced.json"],
+        "fetch": ["--params", chiasm.params(announced), "--out", tmp_path / "copy"],
+    }
+    error = chiasm.run(command, *arguments[command], "--planes=nixl", nowhere).one_error()
+    assert error.startswith("--planes nixl: NIXL cannot be used here: no usable libnixl_capi.so")
+    assert f"{tmp_path}/nowhere.so" in error
+    assert "--nixl-library" in error
+    assert "--planes nixl,tcp" in error
+    for made in ("announced.json", "copy"):
+        assert not (tmp_path / made).exists(), "it is found out before anything is made"
+
+
+def test_a_fetch_without_a_plane_in_common_says_why_of_each(
+    chiasm: Chiasm, tmp_path: Path
+) -> None:
+    store = stores.some(tmp_path / "store", a=(1, 64))
+    nowhere = f"--nixl-library={tmp_path}/nowhere.so"
+    producer = chiasm.produce(store, "--planes=tcp")
+    done = chiasm.fetch(producer.announced, producer.endpoint, "--planes=nixl,shm", nowhere)
+    assert done.verdicts() == {"a": ("unavailable", "no_plane")}
+    (warning,) = done.err.splitlines()
+    assert warning.startswith("warning: nixl is passed over: no usable libnixl_capi.so")
+    detail = done.only()["detail"]
+    assert "none of those offered, which are shm (shm reaches only" in detail
+    assert "nixl was passed over: no usable libnixl_capi.so" in detail
+    assert f"{tmp_path}/nowhere.so" in detail
 
 
 def test_another_users_region_is_read_over_tcp_without_a_word(

@@ -93,6 +93,16 @@ impl PlaneList {
     }
 }
 
+impl fmt::Display for PlaneList {
+    /// The names, the preferred one first, with commas between them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, plane) in self.iter().enumerate() {
+            write!(f, "{}{plane}", if at == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
 impl FromIterator<Plane> for PlaneList {
     fn from_iter<I: IntoIterator<Item = Plane>>(planes: I) -> Self {
         let mut list = Self::EMPTY;
@@ -129,6 +139,7 @@ mod tests {
             [Plane::Tcp, Plane::Shm, Plane::Tcp, Plane::Nixl, Plane::Shm].into_iter().collect();
         assert_eq!(list.iter().collect::<Vec<_>>(), [Plane::Tcp, Plane::Shm, Plane::Nixl]);
         assert_eq!(list.len(), 3);
+        assert_eq!(list.to_string(), "tcp, shm, nixl");
         assert!(PlaneList::EMPTY.is_empty());
         assert!(!PlaneList::EMPTY.contains(Plane::Tcp));
         let less = list.without(Plane::Shm);

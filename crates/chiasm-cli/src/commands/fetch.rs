@@ -13,6 +13,7 @@ use chiasm_core::announcement::{
     Announcement, Expectation, Params, ParamsLimits, parse_params_text,
 };
 use chiasm_core::byte_size::ByteSize;
+use chiasm_core::plane::Plane;
 use chiasm_node::{Node, NodeConfig};
 use clap::Args;
 
@@ -22,7 +23,7 @@ use super::metrics::MetricsArguments;
 use super::nixl::NixlArguments;
 use super::planes;
 use super::stop::StopSignal;
-use crate::exit::Failure;
+use crate::exit::{Failure, say};
 use crate::store::StoreWriter;
 
 /// Largest region that is made without --region. Encodings are written out as they come, so it only
@@ -107,7 +108,8 @@ pub(crate) struct FetchCommand {
 /// Runs the command.
 pub(crate) fn run(command: &FetchCommand, json: bool) -> Result<(), Failure> {
     let stop = StopSignal::install()?;
-    let plan = Plan::of(command).map_err(Failure::Input)?;
+    let mut plan = Plan::of(command).map_err(Failure::Input)?;
+    plan.pass_over_missing_nixl()?;
     let hashes = plan.params.items.iter().map(|(hash, _)| hash);
     let store = StoreWriter::create(&command.out, hashes, command.force).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -132,9 +134,23 @@ struct Plan {
     params: Params,
     expected: Expectation,
     local: Vec<String>,
+    /// Why NIXL cannot be used, if it was asked for and cannot.
+    missing_nixl: Option<String>,
 }
 
 impl Plan {
+    /// Takes nixl off the list where NIXL cannot be used, so that no attempt is spent on it. The error
+    /// is that nothing is left then.
+    fn pass_over_missing_nixl(&mut self) -> Result<(), Failure> {
+        self.missing_nixl = planes::missing_nixl(&self.config)?;
+        if let Some(why) = &self.missing_nixl {
+            say(format_args!("warning: nixl is passed over: {why}"));
+            self.config.planes = self.config.planes.without(Plane::Nixl);
+            self.config.nixl = None;
+        }
+        Ok(())
+    }
+
     fn of(command: &FetchCommand) -> anyhow::Result<Self> {
         let identity = command.identity.identity()?;
         let allowed = Allowlist::parse(command.allow.iter().map(String::as_str));
@@ -185,7 +201,8 @@ impl Plan {
         config.connect_timeout = command.connect_timeout;
         config.read_timeout = command.read_timeout;
         config.status = true;
-        Ok(Self { config, params, expected, local: command.local.clone() })
+        let local = command.local.clone();
+        Ok(Self { config, params, expected, local, missing_nixl: None })
     }
 }
 

@@ -6,9 +6,10 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use chiasm_core::plane::{Plane, PlaneList};
-use chiasm_nixl::{Launch, Settings};
+use chiasm_nixl::{Launch, Probed, Settings};
+use chiasm_node::NodeConfig;
 use chiasm_node::planes::PlaneReport;
 use clap::Args;
 use serde_json::json;
@@ -57,10 +58,7 @@ pub(super) fn tell_nixl(reports: &mut [PlaneReport], settings: &Settings) {
     let Some(report) = reports.iter_mut().find(|report| report.plane == Plane::Nixl) else {
         return;
     };
-    let probed = Launch::this_program()
-        .map_err(|error| format!("this program cannot be started again: {error}"))
-        .and_then(|launch| chiasm_nixl::probe(&launch, settings, NIXL_LIMIT));
-    match probed {
+    match probe(settings) {
         Ok(probed) => {
             report.available = true;
             report.why = format!("{} has moved bytes here and back in a test", probed.backend);
@@ -73,6 +71,28 @@ pub(super) fn tell_nixl(reports: &mut [PlaneReport], settings: &Settings) {
             report.details = Vec::new();
         }
     }
+}
+
+fn probe(settings: &Settings) -> Result<Probed, String> {
+    Launch::this_program()
+        .map_err(|error| format!("this program cannot be started again: {error}"))
+        .and_then(|launch| chiasm_nixl::probe(&launch, settings, NIXL_LIMIT))
+}
+
+/// Why NIXL cannot be used here, if it is among the planes and cannot. That is an error where there is
+/// no other plane: nothing could be moved, and each peer would only be told that no plane is in common.
+pub(super) fn missing_nixl(config: &NodeConfig) -> Result<Option<String>, Failure> {
+    let Some(nixl) = &config.nixl else { return Ok(None) };
+    // Its ports are for the node's own helpers, which wait for one that is taken.
+    let settings = Settings { ports: None, ..nixl.settings.clone() };
+    let Err(why) = probe(&settings) else { return Ok(None) };
+    if config.planes.len() > 1 {
+        return Ok(Some(why));
+    }
+    Err(Failure::input(anyhow!(
+        "--planes nixl: NIXL cannot be used here: {why}\n       Install it into the active Python \
+         environment, name it with --nixl-library, or give another plane too, as in --planes nixl,tcp."
+    )))
 }
 
 fn to_json(reports: &[PlaneReport]) -> String {

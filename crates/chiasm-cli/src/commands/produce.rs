@@ -108,6 +108,10 @@ pub(crate) struct ProduceCommand {
 pub(crate) fn run(command: &ProduceCommand, json: bool) -> Result<(), Failure> {
     let stop = StopSignal::install()?;
     let (config, encodings) = prepare(command).map_err(Failure::Input)?;
+    // One of several that is missing is for the node to tell: it goes on looking for it.
+    if config.planes.len() == 1 {
+        planes::missing_nixl(&config)?;
+    }
     let node = Node::start(&config)?;
     // Dropped before the node.
     let _metrics = command.metrics.serve(&node)?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::agent::{Agents, RemoteEntry, upstream_entry};
+use super::away::Away;
 use super::{ConsumerConfig, FailureReason, ReceivedAck, Wanted};
 use crate::digest::Digest;
 use crate::entry::EntryMeta;
@@ -12,6 +13,10 @@ use crate::limits::UPSTREAM_LEASE;
 use crate::plane::{Plane, PlaneList};
 use crate::producer::GrantToken;
 use crate::wire::AckExtension;
+
+/// What a producer that is asked for shm and knows better does not say.
+const SHM_REACHES: &str = " (shm reaches only a producer on the same host, of the same user, with the \
+                           same directory for regions)";
 
 /// What both sides agree to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +36,7 @@ pub(super) struct Against<'a> {
     pub(super) wanted: &'a Wanted,
     pub(super) session: &'a str,
     pub(super) offered: PlaneList,
+    pub(super) away: &'a Away,
     pub(super) config: &'a ConsumerConfig,
 }
 
@@ -41,21 +47,29 @@ pub(super) fn check(
     against: &Against<'_>,
     agents: &mut Agents,
 ) -> Result<(AgreedRead, Option<RemoteEntry>), FailureReason> {
-    let Against { wanted, session, offered, config } = *against;
+    let Against { wanted, session, offered, away, config } = *against;
     let ack = &received.ack;
     let extension = ack.chiasm.as_ref();
     let word = extension.and_then(|extension| extension.reason).map(printable);
     if let Some(reason) = FailureReason::of_nack(ack.status, &word.unwrap_or_default()) {
-        return Err(reason);
+        return Err(match reason {
+            FailureReason::NoPlane(why) => {
+                let shm = if offered.contains(Plane::Shm) { SHM_REACHES } else { "" };
+                let reasons = away.reasons(&wanted.source);
+                FailureReason::NoPlane(format!("{why}, which are {offered}{shm}{reasons}"))
+            }
+            reason => reason,
+        });
     }
     if ack.session_id != session {
         return Err(mismatch("it names another session".into()));
     }
     let Some(extension) = extension else {
         if !offered.contains(Plane::Nixl) {
-            let reason =
-                "an upstream producer can be read over nixl only, which is not available here";
-            return Err(FailureReason::NoPlane(reason.into()));
+            let reasons = away.reasons(&wanted.source);
+            return Err(FailureReason::NoPlane(format!(
+                "an upstream producer can be read over nixl only, and was offered {offered}{reasons}"
+            )));
         }
         return upstream(wanted, received, config).map(|(read, entry)| (read, Some(entry)));
     };

@@ -4,6 +4,7 @@
 //! Forgetting either costs one attempt at most, so the tables are bounded without harm.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use super::Wanted;
 use crate::endpoint::Endpoint;
@@ -12,24 +13,44 @@ use crate::plane::{Plane, PlaneList};
 
 #[derive(Debug, Default)]
 pub(super) struct Away {
-    by_life: BTreeMap<Endpoint, (u64, PlaneList)>,
+    by_life: BTreeMap<Endpoint, Life>,
     /// For the next attempt only.
     wrong: BTreeMap<Wanted, Plane>,
 }
 
+/// What does not reach one life of a producer, and why.
+#[derive(Debug)]
+struct Life {
+    epoch: u64,
+    away: Vec<(Plane, String)>,
+}
+
 impl Away {
-    /// `plane` does not reach the producer that lives as `epoch`.
-    pub(super) fn note(&mut self, endpoint: &Endpoint, epoch: u64, plane: Plane) {
+    /// `plane` does not reach the producer that lives as `epoch`, for the reason `why`.
+    pub(super) fn note(&mut self, endpoint: &Endpoint, epoch: u64, plane: Plane, why: &str) {
         self.seen(endpoint, epoch);
         make_room(&mut self.by_life, endpoint);
-        let none = (epoch, PlaneList::EMPTY);
-        self.by_life.entry(endpoint.clone()).or_insert(none).1.push(plane);
+        let none = Life { epoch, away: Vec::new() };
+        let life = self.by_life.entry(endpoint.clone()).or_insert(none);
+        if !life.away.iter().any(|(known, _)| *known == plane) {
+            life.away.push((plane, why.to_owned()));
+        }
+    }
+
+    /// Every plane that is known not to reach the producer, with its reason. To be appended to a
+    /// sentence: it begins with a semicolon, or is empty.
+    pub(super) fn reasons(&self, endpoint: &Endpoint) -> String {
+        let mut text = String::new();
+        for (plane, why) in self.by_life.get(endpoint).iter().flat_map(|life| &life.away) {
+            let _ = write!(text, "; {plane} does not reach it: {why}");
+        }
+        text
     }
 
     /// The producer says that it lives as `epoch`: what was found out about another life of it is no
     /// use any more.
     pub(super) fn seen(&mut self, endpoint: &Endpoint, epoch: u64) {
-        if self.by_life.get(endpoint).is_some_and(|(known, _)| *known != epoch) {
+        if self.by_life.get(endpoint).is_some_and(|life| life.epoch != epoch) {
             self.by_life.remove(endpoint);
         }
     }
@@ -42,8 +63,8 @@ impl Away {
 
     /// Those of `planes` that are offered in an attempt to read this.
     pub(super) fn left(&mut self, wanted: &Wanted, planes: PlaneList) -> PlaneList {
-        let away = self.by_life.get(&wanted.source).map_or(PlaneList::EMPTY, |(_, away)| *away);
-        let left = away.iter().fold(planes, PlaneList::without);
+        let away = self.by_life.get(&wanted.source).map_or(&[][..], |life| &life.away);
+        let left = away.iter().fold(planes, |left, (plane, _)| left.without(*plane));
         let wrong = self.wrong.remove(wanted);
         // Last, not out: the others may not reach this producer, and then it is the one that is left.
         let Some(plane) = wrong.filter(|plane| left.contains(*plane)) else { return left };
@@ -79,14 +100,19 @@ mod tests {
     fn a_plane_is_away_for_one_life_of_one_producer() {
         let mut away = Away::default();
         let (one, other) = (wanted(1), wanted(2));
-        away.note(&one.source, 7, Plane::Shm);
+        away.note(&one.source, 7, Plane::Shm, "another host");
         assert_eq!(away.left(&one, all()), all().without(Plane::Shm));
         assert_eq!(away.left(&other, all()), all());
         away.seen(&one.source, 7);
-        away.note(&one.source, 7, Plane::Nixl);
+        away.note(&one.source, 7, Plane::Nixl, "no library");
+        away.note(&one.source, 7, Plane::Shm, "said already");
         assert_eq!(away.left(&one, all()).iter().collect::<Vec<_>>(), [Plane::Tcp]);
+        let reasons = "; shm does not reach it: another host; nixl does not reach it: no library";
+        assert_eq!(away.reasons(&one.source), reasons);
+        assert_eq!(away.reasons(&other.source), "");
         away.seen(&one.source, 8);
         assert_eq!(away.left(&one, all()), all());
+        assert_eq!(away.reasons(&one.source), "");
     }
 
     #[test]
@@ -106,7 +132,7 @@ mod tests {
     fn the_tables_are_bounded() {
         let mut away = Away::default();
         for port in 0..5000 {
-            away.note(&wanted(port).source, 7, Plane::Shm);
+            away.note(&wanted(port).source, 7, Plane::Shm, "another host");
             away.next_time(&wanted(port), Plane::Shm);
         }
         assert_eq!((away.by_life.len(), away.wrong.len()), (MAX_LINKS, MAX_LINKS));

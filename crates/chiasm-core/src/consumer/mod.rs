@@ -246,8 +246,8 @@ impl Consumer {
                 held
             }
             State::Reading(reading) => {
-                if let ReadEnd::Failed(FailureReason::PlaneAway { plane, .. }) = &end {
-                    self.away.note(&wanted.source, reading.agreed.epoch, *plane);
+                if let ReadEnd::Failed(FailureReason::PlaneAway { plane, why }) = &end {
+                    self.away.note(&wanted.source, reading.agreed.epoch, *plane, why);
                 }
                 // A read over nixl that fails may fail again in the same way, and slowly.
                 if reading.agreed.plane == Plane::Nixl && !all_landed {
@@ -392,7 +392,8 @@ impl Consumer {
         let Some(Transfer { wanted, .. }) = self.transfers.get(&id) else { return };
         let planes = self.away.left(wanted, self.config.planes);
         if planes.is_empty() {
-            let why = "none of this node's reaches the producer".into();
+            let reasons = self.away.reasons(&wanted.source);
+            let why = format!("none of this node's reaches the producer{reasons}");
             return self.fail(id, FailureReason::NoPlane(why));
         }
         let Some(link) = self.links.get_mut(&wanted.source) else { return };

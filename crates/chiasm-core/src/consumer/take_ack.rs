@@ -72,7 +72,7 @@ impl Consumer {
         let link = self.links.get(source).ok_or_else(gone)?;
         let session = link.session(answer.generation);
         let (offered, config) = (answer.offered, &self.config);
-        let against = Against { wanted, session: &session, offered, config };
+        let against = Against { wanted, session: &session, offered, away: &self.away, config };
         let (agreed, remote) = ack_check::check(received, &against, &mut self.agents)?;
         let held = self.held(source, answer, &received.ack);
         if held.is_none() && answer.repeated {

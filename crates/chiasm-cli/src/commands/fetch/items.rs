@@ -157,6 +157,9 @@ impl<'a> Fetching<'a> {
             };
             outcome.waited = item.waited;
             outcome.attempts = item.attempts;
+            if let Some(why) = &self.plan.missing_nixl {
+                outcome.note_missing_nixl(why);
+            }
             outcome
         });
         outcome.into_iter().next().unwrap_or_else(|| Outcome::not_announced(hash))

@@ -80,6 +80,15 @@ impl Outcome {
         Self { verdict, reason, remedy, ..Self::not_announced(hash) }
     }
 
+    /// NIXL was asked for and cannot be used: without it there may be no plane in common.
+    pub(super) fn note_missing_nixl(&mut self, why: &str) {
+        if let Some((word, detail)) = &mut self.reason
+            && *word == "no_plane"
+        {
+            let _ = write!(detail, "; nixl was passed over: {why}");
+        }
+    }
+
     /// There is nothing to read: the announcement names no producer.
     pub(super) fn not_announced(hash: &MmHash) -> Self {
         Self {

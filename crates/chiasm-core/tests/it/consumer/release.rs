@@ -217,4 +217,6 @@ fn with_no_plane_left_nothing_is_asked() {
     assert_eq!(world.sent.len(), before);
     let failed = world.failure();
     assert_eq!((failed.class, failed.reason.word()), (FailureClass::Terminal, "no_plane"));
+    let told = failed.reason.to_string();
+    assert!(told.contains("shm does not reach it: "), "{told}");
 }
