@@ -14,7 +14,7 @@ PRODUCER = json.dumps(
         "ec_connector": "ChiasmConnector",
         "ec_connector_module_path": "chiasm.vllm",
         "ec_role": "ec_producer",
-        "ec_connector_extra_config": {"ec_cpu_bytes": "4GiB", "ec_enable_nixl": True},
+        "ec_connector_extra_config": {"ec_cpu_bytes": "1MiB", "ec_enable_nixl": True},
     }
 )
 
@@ -76,6 +76,52 @@ def test_a_foreign_key_is_a_warning(chiasm: Chiasm) -> None:
     assert done.code == 0
     assert done.err.startswith("warning: someone_elses: ")
     assert "1 GiB" in done.out
+
+
+@pytest.mark.parametrize(
+    ("named", "key", "said"),
+    [
+        ({"ec_connector": "ECCPUConnector"}, "ec_connector", '"ECCPUConnector": is not Chiasm\'s'),
+        ({}, "ec_connector", "vLLM loads no connector at all"),
+        ({"ec_connector": "ChiasmConnector"}, "ec_connector_module_path", '"chiasm.vllm"'),
+    ],
+)
+def test_a_configuration_without_chiasm_ends_with_2(
+    chiasm: Chiasm, named: dict[str, str], key: str, said: str
+) -> None:
+    whole = {"ec_role": "ec_producer", "ec_connector_extra_config": {"ec_cpu_bytes": "1MiB"}}
+    text = json.dumps(named | whole)
+    error = chiasm.run("config", "check", text, prefix=environment()).one_error()
+    assert error.startswith(f"no engine uses Chiasm with this: {key}")
+    assert said in error
+    in_json = chiasm.run("config", "check", "--json", text, prefix=environment())
+    (problem,) = in_json.json["problems"]
+    assert (in_json.code, problem["key"]) == (2, key)
+    assert said in problem["message"]
+
+
+def test_what_this_machine_lacks_is_a_warning(chiasm: Chiasm, tmp_path: Path) -> None:
+    settings = {
+        "ec_cpu_bytes": "512TiB",
+        "ec_remote": True,
+        "ec_allowed_peers": ["10.0.0.5:5601"],
+        "ec_nixl_library": f"{tmp_path}/nowhere.so",
+        "ec_nixl_interfaces": ["lo", "nowhere0"],
+    }
+    given = environment(**{HOST: "10.0.0.5", PORT: "5601"})
+    done = chiasm.run("config", "check", json.dumps(settings), prefix=given)
+    assert done.code == 0
+    library, interface, room = done.err.splitlines()
+    assert library.startswith("warning: ec_nixl_library: on this machine NIXL cannot be used: ")
+    assert f"{tmp_path}/nowhere.so" in library
+    assert interface.startswith('warning: ec_nixl_interfaces, "nowhere0": there is no such')
+    assert "lo" in interface.partition("there are ")[2].split(", ")
+    assert room.startswith("warning: ec_cpu_bytes, 512 TiB: /dev/shm on this machine has only ")
+    in_json = chiasm.run("config", "check", "--json", json.dumps(settings), prefix=given)
+    warnings = [line.removeprefix("warning: ") for line in (library, interface)]
+    assert in_json.json["machine_warnings"][:2] == warnings
+    assert len(in_json.json["machine_warnings"]) == 3
+    assert in_json.json["required_planes_absent"] == []
 
 
 def test_the_committed_reference_is_what_the_command_prints(chiasm: Chiasm) -> None:

@@ -79,7 +79,7 @@ def test_nixl_alone_that_is_not_there_is_told_at_once(
     store = stores.some(tmp_path / "store", a=(1, 64))
     nowhere = f"--nixl-library={tmp_path}/nowhere.so"
     announced = {"a": {"peer_host": "127.0.0.1", "peer_port": 9}}
-    arguments = {
+    arguments: dict[str, list[str | Path]] = {
         "produce": [store, "--announce", tmp_path / "announced.json"],
         "fetch": ["--params", chiasm.params(announced), "--out", tmp_path / "copy"],
     }
@@ -92,9 +92,7 @@ def test_nixl_alone_that_is_not_there_is_told_at_once(
         assert not (tmp_path / made).exists(), "it is found out before anything is made"
 
 
-def test_a_fetch_without_a_plane_in_common_says_why_of_each(
-    chiasm: Chiasm, tmp_path: Path
-) -> None:
+def test_a_fetch_without_a_plane_in_common_says_why_of_each(chiasm: Chiasm, tmp_path: Path) -> None:
     store = stores.some(tmp_path / "store", a=(1, 64))
     nowhere = f"--nixl-library={tmp_path}/nowhere.so"
     producer = chiasm.produce(store, "--planes=tcp")

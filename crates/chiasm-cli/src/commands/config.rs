@@ -3,18 +3,16 @@
 //! It reads with the very code that an instance reads with, so its verdict is the instance's. Of the
 //! process environment it asks for the variables in the table and for nothing else.
 
+mod machine;
+
 use std::fs::File;
 use std::io::{self, Read, Write as _};
-use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 use chiasm_core::config::{
     CONSUMER_EXAMPLE, Config, ConfigError, Effective, Facts, Fallback, Findings, KEYS,
     PRODUCER_EXAMPLE, Place, Problem, SideChannel, Warning, reference,
 };
-use chiasm_core::plane::Plane;
-use chiasm_nixl::Settings;
-use chiasm_node::planes::{self, PlaneReport};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -42,12 +40,16 @@ enum Action {
 ///
 /// The input is the object that vLLM takes with --ec-transfer-config, or only its
 /// ec_connector_extra_config. Environment variables are taken from the environment of this command.
-/// Nothing is resolved, opened or bound. A plane that is marked as required and that this machine does
-/// not have is a warning: the instance may be meant for another.
+/// Nothing is resolved or bound.
+///
+/// What this machine lacks is a warning, since the instance may be meant for another: planes that are
+/// required, NIXL and the interfaces for it where keys for them are set, and room for the region.
 ///
 /// Warnings are written on standard error. Exit code 0: an instance would start with this. Exit code
-/// 2: it would not; every problem is one line on standard error, with the key, the value and what is
-/// allowed.
+/// 2: it would not, or vLLM would start without Chiasm, since ec_connector and
+/// ec_connector_module_path name another connector or none. Every problem is one line on standard
+/// error, with the key, the value and what is allowed. A connector of your own that builds on Chiasm's
+/// is for you to name: have only its ec_connector_extra_config checked.
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true, after_help = examples(), after_long_help = examples() + &keys())]
 struct Check {
@@ -125,23 +127,26 @@ fn run_check(check: &Check, json: bool) -> Result<(), Failure> {
         Ok(config) => &config.warnings,
         Err(error) => &error.warnings,
     };
-    tell(warnings);
-    let mut here = planes::report(Path::new(super::planes::DIRECTORY));
-    let absent = read.as_ref().map(|config| {
-        if config.planes.value.required().contains(Plane::Nixl) {
-            let mut settings = Settings::from(&config.nixl);
-            settings.python_prefixes = super::planes::active_python();
-            super::planes::tell_nixl(&mut here, &settings);
+    let other = warnings.iter().find(|warning| warning.is_of_another_connector());
+    if let Some(other) = other.filter(|_| read.is_ok()) {
+        // Nothing else that is said here would be in force.
+        if json {
+            print(&other_as_json(other).to_string())?;
         }
-        absent_planes(config, &here)
-    });
-    let absent = absent.unwrap_or_default();
-    for warning in &absent {
-        let _ = writeln!(io::stderr().lock(), "warning: {warning}");
+        return Err(Failure::input(anyhow!("no engine uses Chiasm with this: {other}")));
     }
+    tell(warnings);
     match read {
-        Ok(config) if json => print(&config_as_json(&config, &absent).to_string()),
-        Ok(config) => print(&overview(&config.effective())),
+        Ok(config) => {
+            let here = machine::look(&config);
+            for warning in here.all() {
+                let _ = writeln!(io::stderr().lock(), "warning: {warning}");
+            }
+            if json {
+                return print(&config_as_json(&config, &here).to_string());
+            }
+            print(&overview(&config.effective()))
+        }
         Err(error) => {
             if json {
                 print(&error_as_json(&error).to_string())?;
@@ -149,17 +154,6 @@ fn run_check(check: &Check, json: bool) -> Result<(), Failure> {
             Err(Failure::input(error))
         }
     }
-}
-
-/// What is required of this machine and not there, each as a warning.
-fn absent_planes(config: &Config, here: &[PlaneReport]) -> Vec<String> {
-    let required = config.planes.value.required();
-    let absent = here.iter().filter(|here| !here.available && required.contains(here.plane));
-    let sentence = |here: &PlaneReport| {
-        let (plane, why) = (here.plane, &here.why);
-        format!("ec_planes: {plane} is required, and on this machine it is not there: {why}")
-    };
-    absent.map(sentence).collect()
 }
 
 /// The process environment. What is no UTF-8 is shown to the parser as such, not taken for unset.
@@ -219,7 +213,7 @@ fn overview(rows: &[Effective]) -> String {
     table.to_string()
 }
 
-fn config_as_json(config: &Config, absent: &[String]) -> Value {
+fn config_as_json(config: &Config, here: &machine::Findings) -> Value {
     let settings = config.effective().into_iter().map(|row| {
         let source = json!({"kind": row.source.kind(), "name": row.source.name()});
         (row.name.to_owned(), json!({"value": row.value, "source": source}))
@@ -232,7 +226,8 @@ fn config_as_json(config: &Config, absent: &[String]) -> Value {
         "reads": config.reads(),
         "warnings": texts(&config.warnings),
         "warnings_omitted": config.warnings.omitted(),
-        "required_planes_absent": absent,
+        "required_planes_absent": here.absent_planes,
+        "machine_warnings": here.others,
     })
 }
 
@@ -254,6 +249,25 @@ fn error_as_json(error: &ConfigError) -> Value {
         "warnings": texts(&error.warnings),
         "warnings_omitted": error.warnings.omitted(),
     })
+}
+
+/// In the form of a problem, which it is here.
+fn other_as_json(other: &Warning) -> Value {
+    let (key, given) = match other {
+        Warning::NoModule => ("ec_connector_module_path", None),
+        Warning::OtherConnector { given } => ("ec_connector", Some(given.to_string())),
+        _ => ("ec_connector", None),
+    };
+    let problem = json!({
+        "key": key,
+        "entry": null,
+        "given": given,
+        "reason": "not Chiasm's",
+        "allowed": null,
+        "nearest": null,
+        "message": other.to_string(),
+    });
+    json!({"problems": [problem], "problems_omitted": 0, "warnings": [], "warnings_omitted": 0})
 }
 
 fn texts(warnings: &Findings<Warning>) -> Vec<String> {
@@ -283,7 +297,6 @@ fn keys_as_json() -> Value {
 
 #[cfg(test)]
 mod tests {
-    use chiasm_core::plane::Plane::{Nixl, Shm, Tcp};
     use clap::{CommandFactory as _, Parser};
 
     use super::*;
@@ -338,7 +351,9 @@ mod tests {
         let value = json!({"ec_cpu_bytes": "4GiB", "ec_enable_nixl": true, "other": 1});
         let port = |name: &str| (name == "VLLM_EC_SIDE_CHANNEL_PORT").then(|| "5601".to_owned());
         let facts = Facts { data_parallel_index: 2, host_address: Some("10.0.0.5") };
-        let json = config_as_json(&Config::read(&value, &port, &facts).unwrap(), &[]);
+        let (absent_planes, others) = (vec!["no shm".into()], vec!["no room".into()]);
+        let here = machine::Findings { absent_planes, others };
+        let json = config_as_json(&Config::read(&value, &port, &facts).unwrap(), &here);
         assert_eq!(json["listen"], "10.0.0.5:5603");
         assert_eq!(json["reads"], true);
         let settings = &json["settings"];
@@ -352,26 +367,9 @@ mod tests {
         let variable = source("variable", Some("VLLM_EC_SIDE_CHANNEL_PORT"));
         assert_eq!(settings["VLLM_EC_SIDE_CHANNEL_PORT"]["source"], variable);
         assert_eq!(settings["VLLM_EC_SIDE_CHANNEL_HOST"]["source"], source("engine", None));
+        assert_eq!(json["required_planes_absent"], json!(["no shm"]));
+        assert_eq!(json["machine_warnings"], json!(["no room"]));
         assert_eq!(json["warnings"].as_array().unwrap().len(), 2, "{json}");
-    }
-
-    #[test]
-    fn a_required_plane_that_is_not_here_is_a_warning() {
-        let value =
-            json!({"ec_cpu_bytes": 1, "ec_planes": ["shm required", "nixl required", "tcp"]});
-        let config = Config::read(&value, &|_| None, &Facts::default()).unwrap();
-        let report = |plane, available| PlaneReport {
-            plane,
-            available,
-            why: "no library".into(),
-            details: Vec::new(),
-        };
-        let here = [report(Shm, true), report(Nixl, false), report(Tcp, false)];
-        let warnings = absent_planes(&config, &here);
-        assert_eq!(warnings.len(), 1, "tcp is not required: {warnings:?}");
-        assert!(warnings[0].contains("nixl is required"), "{warnings:?}");
-        assert!(warnings[0].ends_with("no library"), "{warnings:?}");
-        assert_eq!(config_as_json(&config, &warnings)["required_planes_absent"], json!(warnings));
     }
 
     #[test]

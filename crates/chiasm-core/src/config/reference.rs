@@ -61,7 +61,9 @@ environment variables. The keys of vLLM's `ECCPUConnector` work unchanged.
 
 `chiasm config check FILE` reads such an object, or its `ec_connector_extra_config` alone, and prints
 every effective value with its source. An instance does the same at its start. All problems are told
-at once, and an instance with a problem does not start.
+at once, and an instance with a problem does not start. The command also warns of what the machine that
+it runs on lacks (required planes, NIXL and its interfaces where keys for them are set, room in `/dev/shm`),
+and ends with 2 where the object names another connector than Chiasm's.
 
 - A key that starts like one of these (`ec_`, `consumer_`, `read_`, ...), or is within two edits of
   one, and is none, is an error: a misspelt allowlist is never ignored. Any other unknown key in

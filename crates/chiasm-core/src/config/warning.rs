@@ -117,3 +117,12 @@ pub enum Warning {
         budget: Duration,
     },
 }
+
+impl Warning {
+    /// Whether the engine loads no connector with this, or another than Chiasm's: then nothing of the
+    /// configuration is in force. A class that is built on Chiasm's may be meant.
+    #[must_use]
+    pub const fn is_of_another_connector(&self) -> bool {
+        matches!(self, Self::NoConnector | Self::OtherConnector { .. } | Self::NoModule)
+    }
+}
