@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{self, AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
@@ -26,6 +27,11 @@ const RESERVE_BYTES: u64 = 16 * 1024 * 1024;
 /// How often, a millisecond apart, to look again at a file that another process is just removing.
 /// That takes it microseconds; if it does not, it hangs, and the name is in use.
 const BUSY_ATTEMPTS: u32 = 100;
+
+/// How often, 10 ms apart, to look again whether there is room. The helper processes of a node that was
+/// killed may have its region mapped; they let go of it when its name goes, which takes them milliseconds,
+/// and the system half a second for many gigabytes.
+const ROOM_ATTEMPTS: u32 = 200;
 
 /// Attempts to get a name that other creators compete for, and a draft's name.
 const NAME_ATTEMPTS: u32 = 64;
@@ -80,7 +86,7 @@ pub(crate) fn create(options: &RegionOptions, means: &Means) -> Result<Region, R
 
 /// Make way for a region at `path`: nothing is there afterwards, or it is not ours to remove.
 fn clear(path: &Path) -> Result<(), RegionError> {
-    clear_by(path, || std::thread::sleep(Duration::from_millis(1)))
+    clear_by(path, || thread::sleep(Duration::from_millis(1)))
 }
 
 /// As [`clear`], with `wait` called before each new look at a file that is just being removed.
@@ -163,10 +169,12 @@ impl Draft {
             |free_bytes| RegionError::NoSpace { dir: dir.to_owned(), needed_bytes, free_bytes };
         // Looked at first, or all that is left would be taken before the attempt fails: memory that
         // the rest of the machine needs.
-        if let Some(free_bytes) = free_bytes(dir)?
-            && free_bytes < needed_bytes
+        let found =
+            space_by(needed_bytes, || space(dir), || thread::sleep(Duration::from_millis(10)))?;
+        if let Some(space) = found
+            && space.free_bytes < needed_bytes
         {
-            return Err(no_space(free_bytes));
+            return Err(no_space(space.free_bytes));
         }
         let mut at = 0;
         while at < needed_bytes {
@@ -178,7 +186,7 @@ impl Draft {
                 Ok(()) => at += len,
                 Err(Errno::NOSPC | Errno::DQUOT) => {
                     drop(self);
-                    return Err(no_space(free_bytes(dir)?.unwrap_or(0)));
+                    return Err(no_space(space(dir)?.map_or(0, |space| space.free_bytes)));
                 }
                 Err(error @ Errno::NOMEM) => {
                     let (dir, source) = (dir.to_owned(), error.into());
@@ -220,11 +228,40 @@ impl Draft {
     }
 }
 
+/// Of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Space {
+    all_bytes: u64,
+    free_bytes: u64,
+}
+
 /// Bytes free in the file system of `dir`; `None` where it has no limit of its own (a `tmpfs` with
 /// `size=0` says that it has no blocks at all).
-fn free_bytes(dir: &Path) -> Result<Option<u64>, RegionError> {
+fn space(dir: &Path) -> Result<Option<Space>, RegionError> {
     let stat = fs::statvfs(dir).map_err(|error| RegionError::io("look at", dir, error))?;
-    Ok((stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize)))
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    let (all_bytes, free_bytes) = (bytes(stat.f_blocks), bytes(stat.f_bavail));
+    Ok((stat.f_blocks > 0).then_some(Space { all_bytes, free_bytes }))
+}
+
+/// What `look` sees as soon as so many bytes are free; what it sees last if they never are, or can never be.
+/// `wait` is called before each new look.
+fn space_by(
+    needed_bytes: u64,
+    mut look: impl FnMut() -> Result<Option<Space>, RegionError>,
+    mut wait: impl FnMut(),
+) -> Result<Option<Space>, RegionError> {
+    let mut seen = look()?;
+    for _ in 0..ROOM_ATTEMPTS {
+        let may_come =
+            |space: Space| space.free_bytes < needed_bytes && needed_bytes <= space.all_bytes;
+        if !seen.is_some_and(may_come) {
+            break;
+        }
+        wait();
+        seen = look()?;
+    }
+    Ok(seen)
 }
 
 // Miri knows neither files that are mapped nor their locks.
@@ -255,6 +292,24 @@ mod tests {
             .filter(|target| target.starts_with(dir))
             .count()
             + maps.lines().filter(|line| line.contains(dir.to_str().unwrap())).count()
+    }
+
+    #[test]
+    fn room_that_a_dead_nodes_helper_gives_back_is_waited_for_and_no_other() {
+        let seen = |all_bytes, free| {
+            let free = std::cell::RefCell::new(std::collections::VecDeque::from(free));
+            let look = || {
+                let free_bytes = free.borrow_mut().pop_front().unwrap_or(5);
+                Ok(Some(Space { all_bytes, free_bytes }))
+            };
+            let mut waits = 0;
+            let space = space_by(10, look, || waits += 1).unwrap().unwrap();
+            (space.free_bytes, waits)
+        };
+        assert_eq!(seen(20, vec![12, 5]), (12, 0));
+        assert_eq!(seen(20, vec![0, 5, 10]), (10, 2));
+        assert_eq!(seen(20, vec![0]), (5, ROOM_ATTEMPTS), "what others keep");
+        assert_eq!(seen(9, vec![0, 5]), (0, 0), "it could never fit");
     }
 
     #[test]
