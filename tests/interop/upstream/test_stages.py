@@ -50,6 +50,8 @@ def test_an_upstream_consumer_is_killed(
         case "after the read":
             killed.read(producer, "a", [0, 1, 2])
             assert killed.result() == ("a", "completed")
+        case _:
+            raise AssertionError(stage)
     killed.signal(signal.SIGKILL)
     killed.wait()
     if stage == "before the ack":
@@ -258,6 +260,8 @@ def test_an_upstream_producer_is_killed(
         case "after the read":
             reading.producer.ask("ready", hash="b")
             reading.sees("two entries", lambda node: node["reading"]["counters"]["arrived"] == 2)
+        case _:
+            raise AssertionError(stage)
     reading.producer.signal(signal.SIGKILL)
     reading.producer.wait()
     kept(chiasm, reading.running.pid)
