@@ -1,5 +1,7 @@
 //! Every bound of this crate, with its reason.
 
+use std::time::Duration;
+
 /// Most bytes of an agent's metadata. One region and one backend take 456 to 469 bytes over shared
 /// memory and tcp; each RDMA device adds some dozens, each registered range about a hundred.
 pub const MAX_METADATA_BYTES: usize = 64 * 1024;
@@ -33,3 +35,8 @@ pub(crate) const MAX_QUEUED_BYTES: usize = 4 << 20;
 
 /// Most bytes that are kept of what a helper last wrote to its standard error.
 pub(crate) const MAX_LAST_WORDS_BYTES: usize = 2048;
+
+/// How long a helper whose node is gone goes on with what peers have under way through it. Longer than
+/// the steps of an engine, whose next one begins the read that was granted; shorter than an engine takes to
+/// start, which needs the memory.
+pub(crate) const AFTER_NODE_LIMIT: Duration = Duration::from_secs(10);

@@ -45,7 +45,7 @@ class Helper:
         signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def has_ended(self) -> None:
-        """Waits for its end: its node is dead."""
+        """Waits for its end: it or its node is dead."""
         ready, _, _ = select.select([self.pidfd], [], [], LIMIT_S)
         os.close(self.pidfd)
         assert ready, "a helper process has outlived its node"

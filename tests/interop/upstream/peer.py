@@ -159,9 +159,14 @@ class Consumer:
         self.results: list[tuple[int, str, str]] = []
         self.heard: list[str] = []
         self.spoil = ""
+        self.paused = False
 
     def about(self) -> Any:
         return {}
+
+    def pause(self, on: bool) -> None:
+        """As an engine in the middle of a long step: what comes waits in its sockets."""
+        self.paused = on
 
     def session(self, port: int) -> ConsumerSession:
         if port not in self.sessions:
@@ -205,6 +210,8 @@ class Consumer:
         self.spoil = how
 
     def step(self) -> None:
+        if self.paused:
+            return
         messages = self.transport.poll()
         for port, session in list(self.sessions.items()):
             mine = messages.get(("127.0.0.1", port), [])

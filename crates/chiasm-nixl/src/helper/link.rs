@@ -3,6 +3,8 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,6 +28,7 @@ pub(super) struct Link {
     socket: OwnedFd,
     incoming: Incoming,
     outgoing: Outgoing,
+    unfinished: Arc<AtomicBool>,
 }
 
 impl Link {
@@ -47,16 +50,25 @@ impl Link {
             }
         }
         rustix::io::ioctl_fionbio(&socket, true)?;
-        let mut link =
-            Self { socket, incoming: Incoming::default(), outgoing: Outgoing::default() };
+        let mut link = Self {
+            socket,
+            incoming: Incoming::default(),
+            outgoing: Outgoing::default(),
+            unfinished: Arc::default(),
+        };
         link.incoming.extend(bytes.get(..received.bytes).unwrap_or_default());
         let setup = link.incoming.next().ok().flatten();
         Ok((link, setup, lent))
     }
 
-    /// End the process when the node closes.
+    /// End the process when the node closes, at the latest when its time is over.
     pub(super) fn watch(&self) -> io::Result<()> {
-        watch::end_with(self.socket.try_clone()?)
+        watch::end_with(self.socket.try_clone()?, Arc::clone(&self.unfinished))
+    }
+
+    /// Whether there is something under way that peers would come to harm by if this process ended now.
+    pub(super) fn set_unfinished(&self, is_so: bool) {
+        self.unfinished.store(is_so, Ordering::Relaxed);
     }
 
     /// The next command, if there is one.

@@ -1,6 +1,9 @@
 //! A helper process, from its start to its end.
 //!
-//! It must never outlive its node: when the socket closes, it ends, whatever it is at.
+//! When the socket closes, its node is gone, and it ends. It must never go on after that for longer than
+//! [`AFTER_NODE_LIMIT`](crate::limits::AFTER_NODE_LIMIT), and only with what peers have under way: UCX may
+//! end a process that it leaves in the middle of a read, or that begins one just then. With vLLM's own
+//! connector that process is an engine (hazard B3).
 
 mod link;
 mod peers;

@@ -1,12 +1,14 @@
 //! *read*: peers' blocks are read into this node's region.
 //!
-//! It must never say of a read that it has settled when bytes may still land.
+//! It must never say of a read that it has settled when bytes may still land. Reads that are under way when
+//! the node is gone it lets end: nobody uses what they bring, but who is read from goes on.
 
 use std::hint;
 use std::os::fd::OwnedFd;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use chiasm_region::Lending;
+use chiasm_region::{Lending, LentRegion};
 
 use super::link::Link;
 use super::peers::{Failure, Peers};
@@ -14,7 +16,7 @@ use super::{POPULATE_BYTES, Stop, register};
 use crate::capi::{Agent, Local, Transfer, TransferState};
 use crate::command::{Command, PeerId, ReadId};
 use crate::event::{Event, FailureKind, Ready};
-use crate::limits::{MAX_NOTIFICATION_BYTES, MAX_READS};
+use crate::limits::{AFTER_NODE_LIMIT, MAX_NOTIFICATION_BYTES, MAX_READS};
 use crate::piece::Piece;
 use crate::settings::Settings;
 
@@ -53,6 +55,18 @@ pub(super) fn run(
     }))?;
     let backend = settings.backend.name();
     let mut reader = Reader { agent, backend, local, peers: Peers::default(), reads: Vec::new() };
+    let stop = match read(link, &mut reader, region) {
+        Ok(()) => return Ok(()),
+        Err(stop) => stop,
+    };
+    if matches!(stop, Stop::Closed) {
+        reader.finish();
+    }
+    Err(stop)
+}
+
+/// Until the node is gone.
+fn read(link: &mut Link, reader: &mut Reader, region: &LentRegion) -> Result<(), Stop> {
     let mut last_work = Instant::now();
     let mut linger_until = last_work;
     loop {
@@ -65,6 +79,7 @@ pub(super) fn run(
             last_work = Instant::now();
             linger_until = last_work + LINGER;
         }
+        link.set_unfinished(!reader.reads.is_empty());
         link.flush()?;
         let now = Instant::now();
         if reader.reads.is_empty() {
@@ -171,6 +186,23 @@ impl Reader {
             link.push(&outcome(id, state, pieces, released.is_ok()));
         }
         ended
+    }
+
+    /// The node is gone: what is under way ends by itself, and the last notification leaves.
+    fn finish(&mut self) {
+        let gone = Instant::now();
+        let mut ended = gone;
+        while gone.elapsed() < AFTER_NODE_LIMIT
+            && (!self.reads.is_empty() || ended.elapsed() < LINGER)
+        {
+            let before = self.reads.len();
+            self.reads.retain_mut(|read| read.transfer.poll() == TransferState::Running);
+            if self.reads.len() < before {
+                ended = Instant::now();
+            }
+            let _ = self.agent.progress(|_, _| {});
+            thread::sleep(PAUSE);
+        }
     }
 }
 

@@ -1,18 +1,20 @@
 //! *serve*: peers read this node's region, and say when they are done.
 //!
-//! It must never load a byte of a peer's, and never make progress while no grant over nixl is live.
+//! It must never load a byte of a peer's, and never make progress while no grant over nixl is live. What
+//! was granted it serves on when its node is gone: nobody is left to change those blocks.
 
 use std::os::fd::OwnedFd;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use chiasm_region::Lending;
+use chiasm_region::{Lending, LentRegion};
 
 use super::link::Link;
 use super::{POPULATE_BYTES, Stop, register};
 use crate::capi::Agent;
 use crate::command::Command;
 use crate::event::{Event, Ready};
-use crate::limits::MAX_NOTIFICATION_BYTES;
+use crate::limits::{AFTER_NODE_LIMIT, MAX_NOTIFICATION_BYTES};
 use crate::settings::Settings;
 
 /// Pause between two looks at NIXL while a grant is live: connections are made, and over tcp bytes are
@@ -60,6 +62,23 @@ pub(super) fn run(
     }))?;
 
     let mut live = false;
+    let stop = match serve(link, &mut agent, &mut live, region) {
+        Ok(()) => return Ok(()),
+        Err(stop) => stop,
+    };
+    if live && matches!(stop, Stop::Closed) {
+        finish(&mut agent, read_only);
+    }
+    Err(stop)
+}
+
+/// Until the node is gone or NIXL fails. `live`: whether a grant over nixl is.
+fn serve(
+    link: &mut Link,
+    agent: &mut Agent,
+    live: &mut bool,
+    region: &LentRegion,
+) -> Result<(), Stop> {
     let mut lost = 0;
     let mut pinged = false;
     let mut last_news = Instant::now();
@@ -67,7 +86,8 @@ pub(super) fn run(
         while let Some(command) = link.receive()? {
             match command {
                 Command::Live(now) => {
-                    live = now;
+                    *live = now;
+                    link.set_unfinished(now);
                     last_news = Instant::now();
                 }
                 Command::Ping => pinged = true,
@@ -77,7 +97,7 @@ pub(super) fn run(
                 }
             }
         }
-        if live && !link.is_full() {
+        if *live && !link.is_full() {
             let mut heard = false;
             let progressed = agent.progress(|name, text| {
                 heard = true;
@@ -102,9 +122,19 @@ pub(super) fn run(
             pinged = false;
         }
         link.flush()?;
-        if !live && region.populate(POPULATE_BYTES) {
+        if !*live && region.populate(POPULATE_BYTES) {
             continue;
         }
-        link.wait((live && !link.is_full()).then_some(pause))?;
+        link.wait((*live && !link.is_full()).then_some(pause))?;
+    }
+}
+
+/// The node is gone while something was granted: a peer may be about to read it. Until the time is over,
+/// or the next life of the node has taken the region's name and needs the memory.
+fn finish(agent: &mut Agent, region: &OwnedFd) {
+    let gone = Instant::now();
+    let has_name = || rustix::fs::fstat(region).is_ok_and(|stat| stat.st_nlink > 0);
+    while gone.elapsed() < AFTER_NODE_LIMIT && has_name() && agent.progress(|_, _| {}).is_ok() {
+        thread::sleep(LONG_PAUSE);
     }
 }

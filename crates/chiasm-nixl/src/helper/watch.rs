@@ -2,19 +2,39 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// End this process when the socket's other end is gone, also while its main thread is inside NIXL.
-pub(super) fn end_with(socket: OwnedFd) -> io::Result<()> {
+use crate::limits::AFTER_NODE_LIMIT;
+
+/// How long the main thread has to see by itself that the node is gone, where nothing is under way.
+const MAIN_THREAD_LIMIT: Duration = Duration::from_secs(1);
+
+/// Pause between two looks at whether it still has time.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// End this process after the socket's other end is gone, also while its main thread is inside NIXL. With
+/// `unfinished` set it has [`AFTER_NODE_LIMIT`] until then.
+pub(super) fn end_with(socket: OwnedFd, unfinished: Arc<AtomicBool>) -> io::Result<()> {
     thread::Builder::new()
         .name("chiasm-watch".into())
         .stack_size(64 * 1024)
         .spawn(move || {
             // Nothing is asked for: what is reported anyway is a hang-up or an error.
             while poll(&mut [PollFd::new(&socket, PollFlags::RDHUP)], None) != Ok(1) {}
-            exit_now(0);
+            let gone = Instant::now();
+            loop {
+                let is_unfinished = unfinished.load(Ordering::Relaxed);
+                let limit = if is_unfinished { AFTER_NODE_LIMIT } else { MAIN_THREAD_LIMIT };
+                if gone.elapsed() >= limit {
+                    exit_now(0);
+                }
+                thread::sleep(PAUSE);
+            }
         })
         .map(drop)
 }
