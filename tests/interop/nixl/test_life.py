@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.nixl.processes import Start, environment
+from tests.interop.nixl.processes import BLOCK, Start, environment, pattern
 
 ROLES = pytest.mark.parametrize("role", ["read", "serve:a_dp0"])
 
@@ -123,11 +123,37 @@ int FUNCTION(void *agent, void *first, void *second) {
 
 def not_real(dir: Path, real: Path, function: str, status: int) -> Path:
     """Builds that library; the file is `from` in the same directory."""
-    source, library = dir / "not_real.c", dir / "libnot_real.so"
-    source.write_text(NOT_REAL)
     defined = {"FUNCTION": function, "NAME": f'"{function}"', "FROM": f'"{dir}/from"'}
-    defined["STATUS"] = str(status)
-    command: list[str | Path] = ["cc", "-shared", "-fPIC", "-o", library, source]
+    return before(real, NOT_REAL, dir, **defined, STATUS=str(status))
+
+
+# NIXL's library as one whose device takes no memory that cannot be written: it writes the first
+# byte of each range onto itself.
+TAKES_NO_READ_ONLY = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <unistd.h>
+
+typedef int add(void *, uintptr_t, size_t, uint64_t, const void *, size_t);
+
+int nixl_capi_reg_dlist_add_desc(
+    void *list, uintptr_t at, size_t bytes, uint64_t device, const void *more, size_t more_bytes) {
+    add *real = (add *)dlsym(RTLD_NEXT, "nixl_capi_reg_dlist_add_desc");
+    int memory = open("/proc/self/mem", O_RDONLY);
+    ssize_t written = pread(memory, (void *)at, 1, (off_t)at);
+    close(memory);
+    return written == 1 ? real(list, at, bytes, device, more, more_bytes) : -1;
+}
+"""
+
+
+def before(real: Path, source: str, dir: Path, **defined: str) -> Path:
+    """Builds a library whose functions stand before those of NIXL's."""
+    file, library = dir / "before.c", dir / "libbefore.so"
+    file.write_text(source)
+    command: list[str | Path] = ["cc", "-shared", "-fPIC", "-o", library, file]
     command += [f"-D{name}={value}" for name, value in defined.items()]
     subprocess.run([*command, "-Wl,--no-as-needed", real, f"-Wl,-rpath,{real.parent}"], check=True)
     return library
@@ -152,6 +178,29 @@ def test_nixl_that_fails_at_work_ends_its_helper_with_a_reason(
     ended = serving.event("Ended")
     assert (ended["code"], ended["signal"]) == (3, None)
     assert "ended with code 3; its last words: " in ended["text"], "there is a reason"
+
+
+def test_where_read_only_memory_is_not_taken_it_is_served_writable_and_said(
+    helper: Start, peer: Start, tmp_path: Path, real: Path
+) -> None:
+    library = before(real, TAKES_NO_READ_ONLY, tmp_path)
+    serving = helper("serve:vision_dp0", 8, library=str(library))
+    assert "registered for writing too" in serving.event("Warning")["text"]
+    assert not serving.up().ready["read_only"]
+    serving.blocks[:] = pattern(8)
+    serving.say({"Live": True})
+    reader = peer("reader", 8)
+    reader.ask("load", metadata=bytes(serving.ready["agent_metadata"]).hex())
+    done = reader.ask(
+        "transfer",
+        operation="READ",
+        agent="vision_dp0",
+        local=[(0, 8 * BLOCK)],
+        remote=[(serving.ready["base_address"], 8 * BLOCK)],
+        note="session:hash",
+    )
+    assert done["state"] == "DONE", done
+    assert reader.bytes(8 * BLOCK) == pattern(8)
 
 
 @pytest.mark.parametrize("role", ["probe", "read", "serve:a_dp0"])
