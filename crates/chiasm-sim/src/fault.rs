@@ -146,6 +146,8 @@ faults! {
     LyingSize = "hostile lying size",
     /// A producer is never ready.
     EndlessNotReady = "hostile endless not ready",
+    /// A producer refuses for good what it could serve: for its version, its model, or without a reason.
+    RefusesForGood = "hostile refuses for good",
     /// A producer sends many messages that nobody asked for.
     AckFlood = "hostile ack flood",
     /// A producer does not answer.

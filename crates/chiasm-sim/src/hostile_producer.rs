@@ -3,7 +3,7 @@
 
 use chiasm_core::extent::Extent;
 use chiasm_core::plane::Plane;
-use chiasm_core::wire::{AckLimits, XferAck};
+use chiasm_core::wire::{AckLimits, AckStatus, XferAck};
 use chiasm_zmtp::ConnectionId;
 
 use crate::fault::Fault;
@@ -13,6 +13,7 @@ use crate::world::World;
 const LIES: &[Fault] = &[
     Fault::Silence,
     Fault::EndlessNotReady,
+    Fault::RefusesForGood,
     Fault::BadAgent,
     Fault::WrongExtents,
     Fault::ForeignHash,
@@ -80,7 +81,13 @@ impl World {
         let entry = self.catalogue.number_of(ack.mm_hash)?;
         let other = self.catalogue.content((entry + 1) % self.catalogue.len()).hash.clone();
         if lie == Fault::EndlessNotReady {
-            ack.status = chiasm_core::wire::AckStatus::NotReady;
+            ack.status = AckStatus::NotReady;
+            ack.session_id = "";
+            return Some(ack.encode());
+        }
+        if lie == Fault::RefusesForGood {
+            let refusals = [AckStatus::Incompat, AckStatus::Version, AckStatus::Internal];
+            ack.status = refusals[self.random.index(refusals.len())];
             ack.session_id = "";
             return Some(ack.encode());
         }

@@ -105,6 +105,8 @@ const TRANSITIONS: &[(&str, u64)] = &[
     ("transfer failed: garbage", 10),
     ("transfer failed: lease", 5),
     ("transfer failed: lost", 50),
+    ("transfer failed: nack_incompat", 10),
+    ("transfer failed: nack_version", 10),
     ("transfer failed: no_room", 5),
     ("transfer failed: not_ready", 50),
     ("transfer failed: plane", 20),
