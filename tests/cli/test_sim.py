@@ -1,8 +1,10 @@
 """Simulated fleets from outside: seeds, a replay of one, and trying settings."""
 
+import re
+
 import pytest
 
-from tests.cli.chiasm import Chiasm
+from tests.cli.chiasm import ROOT, Chiasm
 
 
 def test_seeds_are_run_and_summed_up(chiasm: Chiasm) -> None:
@@ -26,6 +28,30 @@ def test_a_seed_is_the_same_run_every_time(chiasm: Chiasm) -> None:
     without = ("--without", "message-lost,node-killed")
     shorter = chiasm.run("sim", "replay", "5", "--keep", "none", *without, "--json").json
     assert shorter["events"] < once["events"]
+
+
+def explained(heading: str) -> set[str]:
+    """The names that a table of docs/simulation.md explains, up to what stands for many words."""
+    page = (ROOT / "docs" / "simulation.md").read_text()
+    section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    names = re.findall(r"`([^`]+)`", " ".join(rows))
+    return {re.sub(r"[A-Z_]{3,}$", "", name) for name in names}
+
+
+def test_every_line_of_a_replay_and_every_name_of_the_tally_is_explained(chiasm: Chiasm) -> None:
+    lines = explained("The lines of a replay")
+    for seed in ("5", "7", "11"):
+        for line in chiasm.run("sim", "replay", seed).out.splitlines()[:-1]:
+            said = line[15:]
+            if said.startswith("  node "):
+                continue
+            name = re.sub(r"( \d+)+$", "", said)
+            assert name in lines or (name.startswith("fault ") and "fault " in lines), line
+    names = explained("The names of the tally")
+    many = {name for name in names if name.endswith(" ")}
+    for name in chiasm.run("sim", "run", "--seeds", "12", "--json").json["tally"]:
+        assert name in names or any(name.startswith(start) for start in many), name
 
 
 def test_what_is_no_seed_or_fault_is_the_input_s_fault(chiasm: Chiasm) -> None:

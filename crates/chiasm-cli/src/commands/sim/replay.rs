@@ -14,6 +14,7 @@ use crate::exit::Failure;
 /// Run one seed again, step by step, and print everything that happens.
 ///
 /// `chiasm sim run` prints the command for a seed that breaks a promise. Exit code 1 if it still does.
+/// What each line means is in docs/simulation.md.
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct ReplayCommand {

@@ -40,7 +40,8 @@ pub(crate) struct RunCommand {
     #[arg(long, value_name = "COUNT", value_parser = whole(1..=MAX_THREADS))]
     threads: Option<usize>,
 
-    /// Also print how often each fault fired and each state was entered.
+    /// Also print how often each fault fired and each state was entered. What each name means is in
+    /// docs/simulation.md.
     #[arg(long)]
     tally: bool,
 }
