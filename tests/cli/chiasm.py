@@ -262,6 +262,7 @@ class Chiasm:
         for process in self._started:
             if process.poll() is None:
                 process.terminate()
+                process.send_signal(signal.SIGCONT)  # a test may have stopped it
         stuck = []
         for process in self._started:
             try:

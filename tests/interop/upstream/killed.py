@@ -97,10 +97,15 @@ class Fetching:
             [producer.endpoint, self.keeper.endpoint],
             "--planes=nixl",
             "--read-timeout=5",
+            "--log=debug",
             *IDENTITY,
             out=out,
         )
-        until(lambda: self.arrived(1) or None, "the first entry")
+        try:
+            until(lambda: self.arrived(1) or None, "the first entry")
+        except AssertionError as error:
+            error.add_note("\n".join(self.running.errors))
+            raise
         self.helper = read_helper(chiasm, self.running)
 
     def node(self) -> dict[str, Any] | None:
