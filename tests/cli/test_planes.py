@@ -32,6 +32,7 @@ def test_what_is_available_is_said_with_its_reason(
     table = chiasm.run("planes").out
     assert "nixl" in table
     assert "no usable libnixl_capi.so" in table
+    assert "no Python environment is active" in table
 
     nowhere = tmp_path / "nowhere"
     done = chiasm.run("planes", "--json", f"--region-dir={nowhere}")

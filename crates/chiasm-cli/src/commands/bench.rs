@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 
 use self::effort::Effort;
 use super::nixl::NixlArguments;
-use super::table;
+use super::{progress, table};
 use crate::exit::Failure;
 
 /// Measure this machine: cache, acks, transfers, latency, fallback, a fleet.
@@ -165,6 +165,8 @@ pub(crate) fn run(command: &BenchCommand, json: bool) -> Result<(), Failure> {
     };
     let mut out = std::io::stdout().lock();
     let mut all = Vec::new();
+    let bar = progress::count(chosen.len() as u64, "measure");
+    bar.tick();
     for family in chosen {
         let mut take = |row: Row| -> anyhow::Result<()> {
             if json {
@@ -185,7 +187,9 @@ pub(crate) fn run(command: &BenchCommand, json: bool) -> Result<(), Failure> {
             Family::Fleet => fleet::measure(effort, command.kill, &mut rows),
         };
         measured.with_context(|| family.name()).map_err(Failure::Work)?;
+        bar.inc(1);
     }
+    bar.finish_and_clear();
     if json {
         return Ok(());
     }

@@ -155,8 +155,8 @@ impl Plan {
         let identity = command.identity.identity()?;
         let allowed = Allowlist::parse(command.allow.iter().map(String::as_str));
         let allowed = allowed.map_err(|problems| {
-            let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            anyhow!("--allow: {}", problems.join("\n       "))
+            let told = problems.iter().map(|it| format!("--allow {}: {}", it.given, it.problem));
+            anyhow!("{}", told.collect::<Vec<_>>().join("\n       "))
         })?;
         let planes = planes::parse(&command.planes)?;
         let dtype = command.identity.dtype()?;

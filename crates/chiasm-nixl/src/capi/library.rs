@@ -34,7 +34,10 @@ pub(crate) fn find(settings: &Settings) -> Result<(super::agent::Functions, Stri
     let pythons: Vec<_> = settings.python_prefixes.iter().map(|it| shown(it)).collect();
     let places = match &settings.library {
         Some(library) => format!("at {}, the setting for it", library.display()),
-        None if pythons.is_empty() => format!("on the loader's path or below {PACKAGED}"),
+        None if pythons.is_empty() => format!(
+            "on the loader's path or below {PACKAGED} (and no Python environment is active, in which \
+             it could be)"
+        ),
         None => format!(
             "on the loader's path, below {PACKAGED}, or in the Python of {}",
             pythons.join(", ")
