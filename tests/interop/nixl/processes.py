@@ -157,8 +157,8 @@ class Helper(Lines):
         self.pidfd: int | None = None
         with suppress(ProcessLookupError):  # it may have ended by now
             self.pidfd = os.pidfd_open(self.id)
-        path = Path(first["region"])
-        with path.open("r+b") as file:
+        self.region = Path(first["region"])
+        with self.region.open("r+b") as file:
             header_bytes = int.from_bytes(file.read(32)[24:32], "little")
             self._map = mmap.mmap(file.fileno(), 0)
         self.blocks = memoryview(self._map)[header_bytes : header_bytes + blocks * BLOCK]
@@ -218,6 +218,8 @@ class Helper(Lines):
 
     def close(self) -> None:
         super().close()
+        # As the next start of a node: nobody is served any more.
+        self.region.unlink(missing_ok=True)
         assert self.has_ended(), "a helper process outlived its node"
         if self.pidfd is not None:
             os.close(self.pidfd)

@@ -155,3 +155,33 @@ def test_only_the_end_of_the_helper_ends_a_stuck_read(helper: Start, peer: Start
     producer.signal(signal.SIGCONT)
     producer.answers_or_ends()
     assert bytes(reading.blocks) == pattern(64, seed=5)
+
+
+def begun(reading: Helper, producer: Peer) -> None:
+    """Over tcp it stands still until the producer goes on."""
+    producer.signal(signal.SIGSTOP)
+    for _ in range(2):
+        reading.read(producer, [(0, 64)], [(0, 64)], note="session:hash")
+    assert "another read's" in reading.event("ReadFailed")["reason"], "the first has begun"
+
+
+def test_a_read_ends_by_itself_when_the_node_is_killed(helper: Start, peer: Start) -> None:
+    reading, producer = pair(helper, peer, tls="tcp")
+    begun(reading, producer)
+    reading.signal(signal.SIGKILL)
+    reading.process.wait()
+    producer.signal(signal.SIGCONT)
+    assert producer.ask("wait_notes", count=1)[0][1] == "session:hash", "and its peer lives"
+    assert reading.has_ended()
+    assert bytes(reading.blocks) == pattern(64)
+
+
+def test_a_stuck_read_does_not_keep_a_helper_whose_node_is_killed_for_ever(
+    helper: Start, peer: Start
+) -> None:
+    reading, producer = pair(helper, peer, tls="tcp")
+    begun(reading, producer)
+    reading.signal(signal.SIGKILL)
+    assert reading.has_ended()
+    producer.signal(signal.SIGCONT)
+    producer.answers_or_ends()

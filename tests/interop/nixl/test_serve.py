@@ -1,5 +1,7 @@
 """Foreign agents read a served region, and cannot do more than that."""
 
+import signal
+
 import pytest
 
 from tests.interop.nixl.processes import BLOCK, Helper, Peer, Start, pattern, runs
@@ -123,3 +125,33 @@ def test_too_long_a_notification_is_counted_and_not_passed_on(helper: Start, pee
     assert serving.event("NotificationLost") == {"count": 1}
     assert reader.ask("transfer", **read, note="x" * 4096)["state"] == "DONE"
     assert len(serving.event("Notification")["text"]) == 4096
+
+
+@TRANSPORTS
+def test_what_was_granted_is_served_on_when_the_node_is_killed(
+    helper: Start, peer: Start, tls: str | None
+) -> None:
+    serving, reader = served(helper, tls), peer("reader", 32, tls=tls)
+    load(reader, serving)
+    serving.signal(signal.SIGKILL)
+    serving.process.wait()
+    done = reader.ask(
+        "transfer",
+        operation="READ",
+        agent="vision_dp0",
+        local=[(0, 32 * BLOCK)],
+        remote=remote(serving, [(0, 32)]),
+        note="session:hash",
+    )
+    assert done["state"] == "DONE", done
+    assert reader.bytes(32 * BLOCK) == bytes(serving.blocks)
+    serving.region.unlink()
+    assert serving.has_ended()
+
+
+def test_a_helper_that_serves_on_does_not_do_so_for_ever(helper: Start, peer: Start) -> None:
+    serving, reader = served(helper, None), peer("reader", 32)
+    load(reader, serving)
+    serving.signal(signal.SIGKILL)
+    assert serving.has_ended()
+    assert serving.region.exists(), "nobody has removed it"
