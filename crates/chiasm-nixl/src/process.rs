@@ -1,7 +1,7 @@
 //! A helper process as its node has it: one descriptor to wait on, commands in, events out.
 //!
 //! It must never block, but to start a process (about a millisecond) and, when dropped, to see one end
-//! that it has killed (2 to 20 ms). It decides nothing: when to start again, and whom to blame, is for
+//! that it has killed (2 to 20 ms), or that peers have something under way with (`DROP_LIMIT`). It decides nothing: when to start again, and whom to blame, is for
 //! the node to say.
 
 use std::io;
@@ -12,6 +12,7 @@ use std::process::{Command as Program, Stdio};
 
 use chiasm_region::{Lending, Region, RegionError};
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
@@ -29,6 +30,10 @@ use crate::setup::{PROTOCOL_REVISION, Role, Setup};
 
 /// Reads of 4 KiB from its standard error at once: 64 KiB and the end, what a pipe holds.
 const MAX_READS_OF_ERRORS: usize = 17;
+
+/// How long a helper that peers have something under way with may take to end when it is dropped. A read
+/// takes a few milliseconds; one that hangs would take for ever.
+const DROP_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Why a helper could not be started. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +71,8 @@ pub enum SendError {
 /// Wait until its descriptor ([`AsFd`]) is readable, then call [`recv`](Self::recv) until that gives
 /// `None`. The descriptor is an epoll set of its own: put it into another one, or poll it.
 ///
-/// Dropped, the process is killed and waited for, if it lives (S9).
+/// Dropped, the process is killed and waited for, if it lives (S9). If reads are in flight in it, or a grant
+/// is live, it has a second to see them end: a peer may come to harm by its end (hazard B3).
 #[derive(Debug)]
 pub struct HelperProcess {
     child: OwnedChild,
@@ -81,6 +87,10 @@ pub struct HelperProcess {
     fault: Option<String>,
     last_words: Vec<u8>,
     ended: bool,
+    /// A grant over nixl is live.
+    live: bool,
+    /// Reads in flight.
+    reads: usize,
 }
 
 impl HelperProcess {
@@ -142,6 +152,8 @@ impl HelperProcess {
             fault: None,
             last_words: Vec::new(),
             ended: false,
+            live: false,
+            reads: 0,
         })
     }
 
@@ -160,6 +172,11 @@ impl HelperProcess {
         if !self.outgoing.push(command) {
             return Err(SendError::Full);
         }
+        match command {
+            Command::Live(live) => self.live = *live,
+            Command::Read { .. } => self.reads = self.reads.saturating_add(1),
+            Command::LoadPeer { .. } | Command::ForgetPeer { .. } | Command::Ping => {}
+        }
         self.write();
         Ok(())
     }
@@ -172,7 +189,12 @@ impl HelperProcess {
         self.write();
         let status = loop {
             match self.incoming.next() {
-                Ok(Some(event)) => return Some(event),
+                Ok(Some(event)) => {
+                    if matches!(event, Event::ReadDone { .. } | Event::ReadFailed { .. }) {
+                        self.reads = self.reads.saturating_sub(1);
+                    }
+                    return Some(event);
+                }
                 Ok(None) => {}
                 Err(error) => self.hang_up(&error.to_string()),
             }
@@ -281,6 +303,15 @@ impl HelperProcess {
         // Closed: level-triggered, it would be reported for ever.
         let _ = epoll::delete(&self.epoll, errors);
         self.errors = None;
+    }
+}
+
+impl Drop for HelperProcess {
+    fn drop(&mut self) {
+        // It ends with its socket, when it is through. What does not is killed with `child`.
+        if self.socket.take().is_some() && (self.live || self.reads > 0) {
+            let _ = poll(&mut [PollFd::new(&self.process, PollFlags::IN)], Some(&DROP_LIMIT));
+        }
     }
 }
 

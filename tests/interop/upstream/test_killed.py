@@ -204,6 +204,21 @@ def test_a_consumer_is_killed_and_its_upstream_producer_serves_its_next_life(
     assert [path for path in left if path.exists()] == []
 
 
+def test_a_read_helper_is_killed_in_the_middle_and_its_node_goes_on_whatever_upstream_does(
+    chiasm: Chiasm, tmp_path: Path, upstream_producer: Start
+) -> None:
+    """UCX ends the upstream producer then, more often than not: nobody else could help it."""
+    reading = Reading(chiasm, tmp_path / "out", upstream_producer)
+    helper = Helper(reading.helper)
+    reading.begun()
+    asked(reading.producer.pid, by=reading.helper)
+    helper.kill()
+    helper.has_ended()
+    reading.producer.signal(signal.SIGCONT)
+    verdict, _ = reading.ends()["b"]
+    assert verdict in ("fetched", "unavailable")
+
+
 @pytest.mark.parametrize("whom", ["serve helper", "read helper"])
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_helper_is_killed_and_the_read_goes_through_the_next_one(

@@ -54,7 +54,8 @@ pub(super) fn run(
         library,
     }))?;
     let backend = settings.backend.name();
-    let mut reader = Reader { agent, backend, local, peers: Peers::default(), reads: Vec::new() };
+    let (peers, reads, linger_until) = (Peers::default(), Vec::new(), Instant::now());
+    let mut reader = Reader { agent, backend, local, peers, reads, linger_until };
     let stop = match read(link, &mut reader, region) {
         Ok(()) => return Ok(()),
         Err(stop) => stop,
@@ -68,7 +69,6 @@ pub(super) fn run(
 /// Until the node is gone.
 fn read(link: &mut Link, reader: &mut Reader, region: &LentRegion) -> Result<(), Stop> {
     let mut last_work = Instant::now();
-    let mut linger_until = last_work;
     loop {
         while !link.is_full() {
             let Some(command) = link.receive()? else { break };
@@ -77,13 +77,13 @@ fn read(link: &mut Link, reader: &mut Reader, region: &LentRegion) -> Result<(),
         }
         if reader.poll(link) {
             last_work = Instant::now();
-            linger_until = last_work + LINGER;
+            reader.linger_until = last_work + LINGER;
         }
         link.set_unfinished(!reader.reads.is_empty());
         link.flush()?;
         let now = Instant::now();
         if reader.reads.is_empty() {
-            if now < linger_until {
+            if now < reader.linger_until {
                 // Notifications of others' to this agent are nobody's business.
                 let _ = reader.agent.progress(|_, _| {});
                 link.wait(Some(LINGER_PAUSE))?;
@@ -111,6 +111,8 @@ struct Reader {
     local: Local,
     peers: Peers,
     reads: Vec<InFlight>,
+    /// Until then progress goes on, so that the last notification leaves.
+    linger_until: Instant,
 }
 
 impl Reader {
@@ -191,14 +193,13 @@ impl Reader {
     /// The node is gone: what is under way ends by itself, and the last notification leaves.
     fn finish(&mut self) {
         let gone = Instant::now();
-        let mut ended = gone;
         while gone.elapsed() < AFTER_NODE_LIMIT
-            && (!self.reads.is_empty() || ended.elapsed() < LINGER)
+            && (!self.reads.is_empty() || Instant::now() < self.linger_until)
         {
             let before = self.reads.len();
             self.reads.retain_mut(|read| read.transfer.poll() == TransferState::Running);
             if self.reads.len() < before {
-                ended = Instant::now();
+                self.linger_until = Instant::now() + LINGER;
             }
             let _ = self.agent.progress(|_, _| {});
             thread::sleep(PAUSE);

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::os::fd::AsFd as _;
 
 use chiasm_nixl::{
-    Command, Ended, Event, HelperProcess, Launch, PeerId, Role, SendError, Settings, Span,
-    StartError,
+    Command, Ended, Event, HelperProcess, Launch, PeerId, Piece, ReadId, Role, SendError, Settings,
+    Span, StartError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -207,6 +207,29 @@ fn a_dropped_helper_is_gone() {
     let pid = rustix::process::Pid::from_raw(id).unwrap();
     drop(helper);
     assert!(rustix::process::test_kill_process(pid).is_err(), "killed and reaped");
+}
+
+#[test]
+fn a_dropped_helper_that_peers_count_on_ends_by_itself() {
+    let read = Command::Read {
+        read: ReadId(1),
+        peer: PeerId(1),
+        pieces: vec![Piece { local_offset: 0, remote_address: 0, bytes: 1 }],
+        notification: Vec::new(),
+    };
+    for command in [Command::Live(true), read] {
+        let dir = tempfile::tempdir().unwrap();
+        let through = dir.path().join("through");
+        let up = printed(&Event::Warning { text: "up".into() });
+        let at_the_end = format!(": > {}", through.display());
+        let mut helper = helper(&format!("printf '{up}' >&0; cat > /dev/null; {at_the_end}"));
+        while helper.recv().is_none() {
+            wait(&helper);
+        }
+        helper.send(&command).unwrap();
+        drop(helper);
+        assert!(through.exists(), "it was killed: {command:?}");
+    }
 }
 
 #[test]
