@@ -11,8 +11,8 @@ PAGE = ROOT / "docs" / "hazards.md"
 # How many hazards each letter has. One may be answered anew, never dropped.
 LETTERS = {"A": 10, "B": 10, "C": 19, "D": 9, "E": 6}
 
-# What an approved peer can always do.
-CONTAINED = {"A6", "A7", "A10", "D7"}
+# What an approved peer can always do, and what the death of a helper does to upstream's engines.
+CONTAINED = {"A6", "A7", "A10", "B3", "D7"}
 
 
 def rows_of(page: str) -> dict[str, str]:
