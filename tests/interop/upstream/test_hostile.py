@@ -8,7 +8,8 @@ import pytest
 
 from tests.cli.chiasm import Chiasm
 from tests.interop.upstream.instances import BLOCK, IDENTITY, Start, content, status, stored
-from tests.interop.upstream.test_their_producer import has_failed
+from tests.interop.upstream.test_their_producer import has_arrived
+from tests.interop.upstream.waits import seen
 
 
 def good_beside_bad(
@@ -64,16 +65,19 @@ def test_descriptors_that_are_forged_reach_no_plane(
 def test_a_read_helper_that_hangs_is_ended_and_its_blocks_are_free(
     chiasm: Chiasm, tmp_path: Path, upstream_producer: Start
 ) -> None:
-    producer = upstream_producer(16)
+    producer, keeper = upstream_producer(16), upstream_producer(16)
     producer.save("a", 3)
     producer.save("b", 3, ready=False)
+    # Keeps the consumer until it has been looked at.
+    keeper.save("late", 3, ready=False)
     params = {"a": producer.announcement(3), "b": producer.announcement(3)}
+    params["late"] = keeper.announcement(3)
+    allow = [producer.endpoint, keeper.endpoint]
     more = ["--planes=nixl", "--read-timeout=2", "--log=debug", *IDENTITY]
-    running = chiasm.start_fetch(params, producer.endpoint, *more, out=tmp_path / "out")
+    running = chiasm.start_fetch(params, allow, *more, out=tmp_path / "out")
     running.said("reading over nixl")
-    while not has_failed(chiasm, running.pid, "not_ready"):
-        pass
-    (helper,) = status(chiasm, running.pid)["nixl"]["read"]
+    first = seen(chiasm, running.pid, "the first", lambda node: has_arrived(node, 1))
+    (helper,) = first["nixl"]["read"]
     os.kill(helper["process"], signal.SIGSTOP)
     producer.ask("ready", hash="b")
     running.said("reading over nixl", times=2)
@@ -83,6 +87,7 @@ def test_a_read_helper_that_hangs_is_ended_and_its_blocks_are_free(
         assert blocks["free"] + blocks["live"] + blocks["quarantined"] == blocks["total"]
         if node["nixl"]["read_kills"] == 1 and blocks["quarantined"] == 0:
             break
+    keeper.ask("ready", hash="late")
     done = running.wait()
     assert done.verdicts() == dict.fromkeys(params, ("fetched", None)), done.err
     assert stored(tmp_path / "out", "b") == content("b", 3)
