@@ -47,5 +47,6 @@ def test_a_fleet_moves_everything_and_leaves_nothing(chiasm: Chiasm, kill: bool)
         assert found["asked"] > 0
         assert found["unavailable"] == 0
         assert found["ready"] + found["fallbacks"] == found["asked"]
+        assert (found["lost"], found["consumers_left"]) == (0, 4)
         # What the killed one held can be had from nobody else.
         assert (found["fallbacks"] > 0) == kill

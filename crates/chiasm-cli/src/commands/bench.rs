@@ -63,11 +63,14 @@ pub(crate) struct BenchCommand {
 #[derive(Debug, Subcommand)]
 enum Role {
     /// A producer of the fleet, started by `chiasm bench fleet`.
-    #[command(hide = true)]
-    FleetProducer(fleet::ProducerRole),
+    #[command(name = "fleet-producer", hide = true)]
+    Producer(fleet::ProducerRole),
     /// A consumer of the fleet, started by `chiasm bench fleet`.
-    #[command(hide = true)]
-    FleetConsumer(fleet::ConsumerRole),
+    #[command(name = "fleet-consumer", hide = true)]
+    Consumer(fleet::ConsumerRole),
+    /// What the fleet moves.
+    #[command(name = "fleet-plan", hide = true)]
+    Plan(fleet::PlanRole),
 }
 
 /// A group of figures.
@@ -153,8 +156,9 @@ impl Rows<'_> {
 /// Runs the command.
 pub(crate) fn run(command: &BenchCommand, json: bool) -> Result<(), Failure> {
     match &command.role {
-        Some(Role::FleetProducer(role)) => return fleet::produce(role).map_err(Failure::Work),
-        Some(Role::FleetConsumer(role)) => return fleet::consume(role).map_err(Failure::Work),
+        Some(Role::Producer(role)) => return fleet::produce(role).map_err(Failure::Work),
+        Some(Role::Consumer(role)) => return fleet::consume(role).map_err(Failure::Work),
+        Some(Role::Plan(role)) => return fleet::say_plan(role).map_err(Failure::Work),
         None => {}
     }
     let chosen = if command.families.is_empty() { &ALL[..] } else { &command.families };
@@ -184,7 +188,7 @@ pub(crate) fn run(command: &BenchCommand, json: bool) -> Result<(), Failure> {
             Family::Contact => contact::measure(effort, &mut rows),
             Family::Fallback => fallback::measure(effort, &mut rows),
             Family::Idle => idle::measure(effort, &mut rows),
-            Family::Fleet => fleet::measure(effort, command.kill, &mut rows),
+            Family::Fleet => fleet::measure(effort, command.kill, &command.nixl, &mut rows),
         };
         measured.with_context(|| family.name()).map_err(Failure::Work)?;
         bar.inc(1);

@@ -65,6 +65,21 @@ impl NixlArguments {
         };
         Ok(Some(NixlConfig { launch, settings, agent_name }))
     }
+
+    /// The flags as they were given, for other processes of this program: all but the name of the agent,
+    /// which is for one process alone.
+    pub(crate) fn flags_of_all(&self) -> Vec<String> {
+        let library = self.library.as_ref().map(|path| path.display().to_string());
+        [
+            ("--nixl-library", library),
+            ("--nixl-interfaces", self.interfaces.clone()),
+            ("--nixl-ports", self.ports.clone()),
+        ]
+        .into_iter()
+        .filter_map(|(flag, value)| Some([flag.to_owned(), value?]))
+        .flatten()
+        .collect()
+    }
 }
 
 fn ports(text: &str) -> anyhow::Result<(u16, u16)> {

@@ -3,8 +3,11 @@
 //! The command starts them and speaks with them over their standard streams, a line each: producers say
 //! what they announce, consumers take all of it, wait for the word, and say what one round came to.
 //! Sizes run from 1 to 42 MB; of two entries one is asked for more often than the other, as images are.
-//! Every byte that arrives is compared.
+//! Every byte that arrives is compared. What is asked for is the [`Plan`]'s to say.
 
+mod plan;
+
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -15,7 +18,7 @@ use chiasm_core::announcement::{
     Announcement, OutgoingAnnouncement, ParamsLimits, parse_params_text,
 };
 use chiasm_core::endpoint::Endpoint;
-use chiasm_core::plane::PlaneList;
+use chiasm_core::plane::{Plane, PlaneList};
 use chiasm_node::Node;
 use chiasm_region::reclaim_stale;
 use clap::Args;
@@ -23,37 +26,49 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::entries::{
-    End, Pattern, ROW_BYTES, Requests, Wanted, consumer_config, producer, rows_of,
-};
+use self::plan::{CONSUMERS, OUTSTANDING, PRODUCERS, Plan};
+use super::entries::{End, Pattern, Requests, Wanted, consumer_config, producer_config};
 use super::stats::{median, number, percentile_ms};
+use super::transfers::nixl_config;
 use super::{Effort, Rows};
+use crate::commands::nixl::NixlArguments;
 use crate::commands::planes;
 
-const PRODUCERS: usize = 4;
-const CONSUMERS: usize = 4;
-/// Requests under way at each consumer: 96 in all.
-const OUTSTANDING: usize = 24;
-/// Of all consumers together.
-const WARM_UP: usize = 200;
-const TRANSFERS: usize = 1200;
-const ROUNDS: usize = 5;
-/// Sizes of one producer's entries in MB.
-const SIZES_MB: [u64; 12] = [1, 1, 2, 2, 4, 4, 6, 8, 12, 16, 26, 42];
-const CONSUMER_REGION_BYTES: u64 = 1 << 30;
-const PLANES: [&str; 2] = ["shm", "tcp"];
+const PLANES: [Plane; 3] = [Plane::Shm, Plane::Tcp, Plane::Nixl];
+
+/// How much of it all: what every process of the fleet is told.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct Share {
+    /// A tenth of it.
+    #[arg(long)]
+    quick: bool,
+    /// Next to nothing of it.
+    #[arg(long)]
+    smoke: bool,
+}
+
+impl Share {
+    fn effort(self) -> Effort {
+        match (self.quick, self.smoke) {
+            (true, _) => Effort::Quick,
+            (false, true) => Effort::Smoke,
+            (false, false) => Effort::Full,
+        }
+    }
+}
 
 /// A producer of the fleet.
 #[derive(Args, Debug)]
 pub(super) struct ProducerRole {
     /// Its number.
     number: usize,
-    /// Entries are a tenth as large.
+    /// It serves over nixl, too.
     #[arg(long)]
-    quick: bool,
-    /// Entries are a hundredth as large.
-    #[arg(long)]
-    smoke: bool,
+    with_nixl: bool,
+    #[command(flatten)]
+    share: Share,
+    #[command(flatten)]
+    nixl: NixlArguments,
 }
 
 /// A consumer of the fleet.
@@ -63,12 +78,17 @@ pub(super) struct ConsumerRole {
     number: usize,
     /// The plane that it reads over.
     plane: String,
-    /// Its region is a tenth as large.
-    #[arg(long)]
-    quick: bool,
-    /// Its region is a tenth as large.
-    #[arg(long)]
-    smoke: bool,
+    #[command(flatten)]
+    share: Share,
+    #[command(flatten)]
+    nixl: NixlArguments,
+}
+
+/// What the fleet moves, as JSON.
+#[derive(Args, Debug)]
+pub(super) struct PlanRole {
+    #[command(flatten)]
+    share: Share,
 }
 
 /// What a consumer has to say about one round.
@@ -81,9 +101,16 @@ struct Told {
     latencies_us: Vec<u64>,
 }
 
-pub(super) fn measure(effort: Effort, kill: bool, rows: &mut Rows<'_>) -> anyhow::Result<()> {
-    for plane in PLANES {
-        measure_plane(effort, kill, plane, rows)?;
+pub(super) fn measure(
+    effort: Effort,
+    kill: bool,
+    nixl: &NixlArguments,
+    rows: &mut Rows<'_>,
+) -> anyhow::Result<()> {
+    let has_nixl = nixl_config(nixl)?.is_some();
+    let plan = Plan::new(effort);
+    for plane in PLANES.into_iter().filter(|plane| *plane != Plane::Nixl || has_nixl) {
+        measure_plane(&plan, effort, kill, plane, nixl, rows)?;
     }
     // What the killed ones have left.
     reclaim_stale(Path::new("/dev/shm"))?;
@@ -91,16 +118,22 @@ pub(super) fn measure(effort: Effort, kill: bool, rows: &mut Rows<'_>) -> anyhow
 }
 
 fn measure_plane(
+    plan: &Plan,
     effort: Effort,
     kill: bool,
-    plane: &str,
+    plane: Plane,
+    nixl: &NixlArguments,
     rows: &mut Rows<'_>,
 ) -> anyhow::Result<()> {
+    let flags = nixl.flags_of_all();
     let mut producers = Vec::new();
     let mut params = Map::new();
     for number in 0..PRODUCERS {
         let number = number.to_string();
-        let mut process = Process::start(&["fleet-producer", &number], effort)?;
+        let mut role = vec!["fleet-producer", &number];
+        role.extend((plane == Plane::Nixl).then_some("--with-nixl"));
+        role.extend(flags.iter().map(String::as_str));
+        let mut process = Process::start(&role, effort)?;
         let line = process.line()?;
         params.extend(serde_json::from_str::<Map<String, Value>>(&line)?);
         producers.push(process);
@@ -109,43 +142,42 @@ fn measure_plane(
     let mut consumers = Vec::new();
     for number in 0..CONSUMERS {
         let number = number.to_string();
-        let mut process = Process::start(&["fleet-consumer", &number, plane], effort)?;
+        let mut role = vec!["fleet-consumer", &number, plane.name()];
+        role.extend(flags.iter().map(String::as_str));
+        let mut process = Process::start(&role, effort)?;
         process.tell(&params)?;
         consumers.push(process);
     }
-    // A few of each entry, however little is asked for.
-    let per_consumer = |all: usize| effort.of(all).max(40) / CONSUMERS;
-    let mut round = |count: usize, kill: Option<&mut Process>| -> anyhow::Result<Round> {
+    let mut round = |at: usize, kill: Option<&mut Process>| -> anyhow::Result<Round> {
         let start = Instant::now();
         for consumer in &mut consumers {
-            consumer.tell(&count.to_string())?;
+            consumer.tell(&at.to_string())?;
         }
+        // The word that half of it has gone.
+        consumers[0].line()?;
         if let Some(victim) = kill {
-            // The word that half of it has gone.
-            consumers[0].line()?;
             victim.child.kill()?;
-        } else {
-            consumers[0].line()?;
         }
         let told = consumers.iter_mut().map(Process::told);
         let told = told.collect::<anyhow::Result<Vec<Told>>>()?;
         Ok(Round { took: start.elapsed(), told })
     };
-    round(per_consumer(WARM_UP), None)?;
+    let rounds = plan.rounds.len() - 1;
+    round(0, None)?;
     let mut done = Vec::new();
-    let rounds = effort.choose(ROUNDS, 2, 2);
-    for at in 0..rounds {
-        let victim = producers.first_mut().filter(|_| kill && at == (rounds - 1) / 2);
-        done.push(round(per_consumer(TRANSFERS), victim)?);
+    for at in 1..=rounds {
+        let victim = producers.first_mut().filter(|_| kill && at == rounds.div_ceil(2));
+        done.push(round(at, victim)?);
     }
     let case = json!({
         "producers": PRODUCERS,
         "consumers": CONSUMERS,
         "outstanding": CONSUMERS * OUTSTANDING,
-        "plane": plane,
+        "plane": plane.name(),
         "killed": usize::from(kill),
     });
-    report(&done, per_consumer(TRANSFERS) * CONSUMERS * rounds, &case, rows)
+    let asked = plan.rounds[1..].iter().flatten().map(Vec::len).sum();
+    report(&done, asked, &case, rows)
 }
 
 struct Round {
@@ -166,6 +198,7 @@ fn report(rounds: &[Round], asked: usize, case: &Value, rows: &mut Rows<'_>) -> 
     };
     let rates: Vec<f64> = rounds.iter().map(rate).collect();
     let speeds: Vec<f64> = rounds.iter().map(speed).collect();
+    let ended = sum(|told| told.ready + told.fallbacks + told.unavailable);
     let micros = all().flat_map(|told| &told.latencies_us);
     let latencies: Vec<Duration> = micros.map(|micros| Duration::from_micros(*micros)).collect();
     for (metric, value) in [
@@ -173,6 +206,8 @@ fn report(rounds: &[Round], asked: usize, case: &Value, rows: &mut Rows<'_>) -> 
         ("ready", sum(|told| told.ready)),
         ("fallbacks", sum(|told| told.fallbacks)),
         ("unavailable", sum(|told| told.unavailable)),
+        ("lost", number(asked) - ended),
+        ("consumers_left", number(rounds.last().map_or(0, |round| round.told.len()))),
         ("transfers_per_s", median(&rates)),
         ("gb_per_s", median(&speeds)),
         ("latency_p50_ms", percentile_ms(&latencies, 50)),
@@ -254,23 +289,27 @@ impl Drop for Process {
 /// What a consumer says when half of a round is done.
 const HALF: &str = "half";
 
+pub(super) fn say_plan(role: &PlanRole) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(&Plan::new(role.share.effort()))?);
+    Ok(())
+}
+
 pub(super) fn produce(role: &ProducerRole) -> anyhow::Result<()> {
-    let mb = match (role.quick, role.smoke) {
-        (false, false) => 1_000_000,
-        (true, _) => 100_000,
-        (false, true) => 10_000,
-    };
-    let sizes = SIZES_MB.map(|size| rows_of(size * mb));
-    let needed: u64 = sizes.iter().map(|rows| u64::from(*rows) * ROW_BYTES).sum();
-    let node = producer(needed * 2)?;
+    let plan = Plan::new(role.share.effort());
+    let mut config = producer_config(plan.producer_region_bytes)?;
+    if role.with_nixl {
+        config.planes = Plane::ALL.into_iter().collect();
+        config.nixl = role.nixl.config(config.planes)?;
+    }
+    let node = Node::start(&config)?;
     let pattern = Pattern::new();
     let mut params = Map::new();
-    for (index, rows) in (0..).zip(sizes) {
-        let name = format!("fleet-{}-{index}", role.number);
-        pattern.save(&node, &name, rows)?;
-        let offer = node.announce(&name).context("evicted")?;
+    let own = plan.entries.iter().filter(|entry| entry.producer == role.number);
+    for (index, entry) in (0..).zip(own) {
+        pattern.save(&node, &entry.name, entry.rows)?;
+        let offer = node.announce(&entry.name).context("evicted")?;
         let announcement = OutgoingAnnouncement::new("image", index);
-        params.insert(name, announcement.with_entry(offer, Map::new()).to_json());
+        params.insert(entry.name.clone(), announcement.with_entry(offer, Map::new()).to_json());
     }
     println!("{}", Value::Object(params));
     std::io::stdin().read_to_end(&mut Vec::new())?;
@@ -278,6 +317,7 @@ pub(super) fn produce(role: &ProducerRole) -> anyhow::Result<()> {
 }
 
 pub(super) fn consume(role: &ConsumerRole) -> anyhow::Result<()> {
+    let plan = Plan::new(role.share.effort());
     let mut lines = std::io::stdin().lock().lines();
     let text = lines.next().context("no params")??;
     let wanted = wanted(&text)?;
@@ -285,12 +325,18 @@ pub(super) fn consume(role: &ConsumerRole) -> anyhow::Result<()> {
     allowed.sort_unstable();
     allowed.dedup();
     let planes: PlaneList = planes::parse(&role.plane)?;
-    let region = CONSUMER_REGION_BYTES / if role.quick || role.smoke { 10 } else { 1 };
-    let node = Node::start(&consumer_config(region, &allowed, planes)?)?;
+    let mut config = consumer_config(plan.consumer_region_bytes, &allowed, planes)?;
+    config.nixl = role.nixl.config(planes)?;
+    let node = Node::start(&config)?;
     let pattern = Pattern::new();
-    let mut draw = Draw(0x2545_f491_4f6c_dd1d_u64.wrapping_mul(role.number as u64 + 1));
+    let mut by_name: BTreeMap<String, Wanted> =
+        wanted.into_iter().map(|it| (it.name.clone(), it)).collect();
+    let entries = plan.entries.iter().map(|entry| by_name.remove(&entry.name));
+    let entries: Vec<Wanted> = entries.collect::<Option<_>>().context("it is not announced")?;
     for line in lines {
-        let told = one_round(&node, &pattern, &wanted, line?.parse()?, &mut draw)?;
+        let round = plan.rounds.get(line?.parse::<usize>()?).context("no such round")?;
+        let list = round.get(role.number).context("no such consumer")?;
+        let told = one_round(&node, &pattern, &entries, list)?;
         println!("{}", serde_json::to_string(&told)?);
     }
     Ok(())
@@ -312,22 +358,20 @@ pub(super) fn wanted(text: &str) -> anyhow::Result<Vec<Wanted>> {
 fn one_round(
     node: &Node,
     pattern: &Pattern,
-    wanted: &[Wanted],
-    count: usize,
-    draw: &mut Draw,
+    entries: &[Wanted],
+    list: &[usize],
 ) -> anyhow::Result<Told> {
     let mut told =
         Told { ready: 0, fallbacks: 0, unavailable: 0, bytes: 0, latencies_us: Vec::new() };
     let mut requests = Requests::new(node);
-    let (mut started, mut ended, mut half) = (0, 0, false);
-    while ended < count {
-        while started < count && requests.running() < OUTSTANDING {
-            // Each request is a transfer of its own.
-            let next = std::iter::repeat_with(|| &wanted[draw.skewed(wanted.len())])
-                .find(|next| !requests.has(&next.name))
-                .context("an endless draw")?;
-            requests.start(next.clone())?;
-            started += 1;
+    let mut left = list.to_vec();
+    let (mut ended, mut half) = (0, false);
+    while ended < list.len() {
+        // Each request is a transfer of its own: what is under way is asked for when that has ended.
+        while requests.running() < OUTSTANDING
+            && let Some(at) = left.iter().position(|next| !requests.has(&entries[*next].name))
+        {
+            requests.start(entries[left.remove(at)].clone())?;
         }
         requests.wait(|node, wanted, end, took| {
             ended += 1;
@@ -342,24 +386,10 @@ fn one_round(
             }
             Ok(())
         })?;
-        if !half && ended * 2 >= count {
+        if !half && ended * 2 >= list.len() {
             half = true;
             println!("{HALF}");
         }
     }
     Ok(told)
-}
-
-/// Numbers that look random and are the same in every run.
-struct Draw(u64);
-
-impl Draw {
-    /// Below `count`; the first ones come more often: half of all draws fall on the first quarter.
-    fn skewed(&mut self, count: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        let (one, other) = ((self.0 >> 33) as usize % count, (self.0 >> 3) as usize % count);
-        one.min(other)
-    }
 }

@@ -90,7 +90,7 @@ pub(super) fn measure(
 }
 
 /// How NIXL is used, if it is there.
-fn nixl_config(arguments: &NixlArguments) -> anyhow::Result<Option<NixlConfig>> {
+pub(super) fn nixl_config(arguments: &NixlArguments) -> anyhow::Result<Option<NixlConfig>> {
     let config = arguments.config(PlaneList::from_iter([Plane::Nixl]))?;
     Ok(config.filter(|config| {
         let probed = probe(&config.launch, &config.settings, NIXL_LIMIT);
