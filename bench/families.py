@@ -63,5 +63,15 @@ FAMILIES = (
         full_only=(("vllm", f"{CONNECTORS}.fallback"),),
     ),
     Family("idle", (("chiasm", "idle"), *both("idle")), rounds=1),
-    Family("fleet", (("chiasm", "fleet"), ("chiasm", "fleet", "--kill")), rounds=1),
+    Family(
+        "fleet",
+        (
+            ("chiasm", "fleet"),
+            ("vllm", f"{CONNECTORS}.fleet"),
+            ("chiasm", "fleet", "--kill"),
+            ("vllm", f"{CONNECTORS}.fleet", "--kill"),
+        ),
+        rounds=1,
+        pictured=("transfers_per_s", "latency_p50_ms", "latency_p99_ms"),
+    ),
 )

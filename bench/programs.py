@@ -25,8 +25,8 @@ class FailedError(Exception):
 class Host:
     """`bench.host` under the interpreter that has vLLM, started when it is needed first."""
 
-    def __init__(self, python: Path, site: Path | None, drive: Path | None) -> None:
-        self.python, self.site, self.drive = python, site, drive
+    def __init__(self, python: Path, site: Path | None, drive: Path | None, chiasm: Path) -> None:
+        self.python, self.site, self.drive, self.chiasm = python, site, drive, chiasm
         self.process: subprocess.Popen[bytes] | None = None
         self.errors = -1
         self.rest = b""
@@ -40,6 +40,8 @@ class Host:
             environment["PYTHONPATH"] = str(self.site)
         if self.drive is not None:
             environment["CHIASM_NIXL_DRIVE"] = str(self.drive)
+        # Whoever does the same work as the command asks it what that is.
+        environment["CHIASM_BENCH_COMMAND"] = str(self.chiasm)
         self.process = subprocess.Popen(
             [self.python, "-m", "bench.host"],
             cwd=ROOT,
@@ -118,7 +120,7 @@ class Programs:
         drive: Path | None = None,
     ) -> None:
         self.chiasm, self.vllm, self.drive = chiasm, vllm, drive
-        self.host = Host(vllm, site, drive) if vllm is not None else None
+        self.host = Host(vllm, site, drive, chiasm) if vllm is not None else None
 
     def has(self, program: str) -> bool:
         """Whether there is such a program here."""

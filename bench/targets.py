@@ -212,13 +212,18 @@ def rest(run: Run) -> list[Target]:
             run.of("idle", "chiasm", "wake_ups_per_s_per_node", **peers),
         ),
     ]
-    for plane in ("shm", "tcp"):
-        case = {"plane": plane, "killed": 0}
-        asked = run.of("fleet", "chiasm", "asked", **case)
-        ready = run.of("fleet", "chiasm", "ready", **case)
-        share = ratio(ready, asked)
-        found.append(above(f"fleet over {plane}, share that arrived", 1, "", share))
+    for plane in ("shm", "tcp", "nixl"):
+        # Upstream's has one plane, which is what every one of ours stands beside.
+        ours, theirs = arrived(run, "chiasm", plane), arrived(run, "upstream", "nixl")
+        found.append(above(f"fleet over {plane}, share that arrived", 1, "", ours, theirs))
     return found
+
+
+def arrived(run: Run, what: str, plane: str) -> float | None:
+    """The share of what a whole fleet has asked for."""
+    case = {"plane": plane, "killed": 0}
+    ready = run.of("fleet", what, "ready", **case)
+    return ratio(ready, run.of("fleet", what, "asked", **case))
 
 
 PARTS: tuple[Callable[[Run], list[Target]], ...] = (

@@ -31,8 +31,8 @@ def free_port() -> int:
         return port
 
 
-def vllm_config(who: str, role: str, blocks: int, **extra: Any) -> Any:
-    """Of an instance with a name and a port of its own."""
+def vllm_config(who: str, role: str, blocks: int, width: int = WIDTH, **extra: Any) -> Any:
+    """Of an instance with a name and a port of its own; a block is a row of so many numbers."""
     import torch
     from vllm.config import ECTransferConfig
     from vllm.distributed.ec_transfer.ec_connector.utils import PlaceholderMetadataResolver
@@ -50,10 +50,10 @@ def vllm_config(who: str, role: str, blocks: int, **extra: Any) -> Any:
         **connector,
         ec_role=role,
         engine_id=name,
-        ec_connector_extra_config={"ec_cpu_bytes": blocks * BLOCK_BYTES, **extra},
+        ec_connector_extra_config={"ec_cpu_bytes": blocks * 2 * width, **extra},
     )
     if transfer.is_ec_producer:
-        transfer.mm_encoder_output_widths = {"image": WIDTH}
+        transfer.mm_encoder_output_widths = {"image": width}
     return SimpleNamespace(
         instance_id=name,
         ec_transfer_config=transfer,
@@ -66,7 +66,7 @@ def vllm_config(who: str, role: str, blocks: int, **extra: Any) -> Any:
             revision=None,
             quantization=None,
             multimodal_config=None,
-            get_inputs_embeds_size=lambda: WIDTH,
+            get_inputs_embeds_size=lambda: width,
         ),
         parallel_config=SimpleNamespace(
             data_parallel_index=0,

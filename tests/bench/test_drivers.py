@@ -35,7 +35,7 @@ EXPECTED = {
     "startup": BOTH,
     "fallback": BOTH,
     "idle": BOTH,
-    "fleet": {"chiasm"},
+    "fleet": BOTH,
 }
 """Who is measured in each family."""
 

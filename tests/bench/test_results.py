@@ -145,3 +145,19 @@ def test_no_further_round_is_begun_when_the_time_is_over(
     kept: list[list[Row]] = []
     bench.run.run([family.name], Programs(Path("chiasm")), "full", 3, kept.append)
     assert [row["values"] for row in kept[-1]] == [[2.0] * rounds]
+
+
+def fleet(what: str, plane: str, metric: str, median: float) -> dict[str, Any]:
+    case = {"plane": plane, "killed": 0}
+    return {"family": "fleet", "what": what, "case": case, "metric": metric, "median": median}
+
+
+def test_what_arrived_of_a_fleet_stands_beside_upstreams_over_nixl() -> None:
+    rows = [fleet("chiasm", "shm", "asked", 6000), fleet("chiasm", "shm", "ready", 5999)]
+    rows += [fleet("chiasm", "nixl", "asked", 6000), fleet("chiasm", "nixl", "ready", 6000)]
+    rows += [fleet("upstream", "nixl", "asked", 6000), fleet("upstream", "nixl", "ready", 3000)]
+    found = {target.what: target for target in targets(rows) if target.value is not None}
+    shm, nixl = (found[f"fleet over {plane}, share that arrived"] for plane in ("shm", "nixl"))
+    assert (shm.word, nixl.word) == ("**missed**", "met")
+    assert (shm.upstream, nixl.upstream) == (0.5, 0.5)
+    assert len(found) == 2
