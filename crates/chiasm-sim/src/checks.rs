@@ -5,7 +5,7 @@ use std::time::Duration;
 use chiasm_core::admission::Verdict;
 use chiasm_core::cache::EntryState;
 
-use crate::content::word;
+use crate::content::{OTHER, word};
 use crate::engine::Phase;
 use crate::memory::blocks_of;
 use crate::node::output_bytes;
@@ -43,6 +43,7 @@ impl World {
                 continue;
             }
             let Some(content) = self.catalogue.number_of(entry.hash().as_str()) else { continue };
+            let content = self.catalogue.content(content);
             for (at, block) in blocks_of(entry.extents()).enumerate() {
                 let found = node.memory.read(block);
                 ensure(found == node.expected(key, content, at), Promise::S3, || {
@@ -61,8 +62,10 @@ impl World {
     fn name_of(&self, found: u64) -> String {
         let known = (0..self.catalogue.len()).find_map(|content| {
             let blocks = self.catalogue.content(content).blocks as usize;
-            let at = (0..blocks).find(|at| word(content, *at) == found)?;
-            Some(format!("block {at} of {}", self.catalogue.content(content).hash))
+            let mut words = (0..blocks).flat_map(|at| [(at, content), (at, content + OTHER)]);
+            let (at, whose) = words.find(|(at, whose)| word(*whose, *at) == found)?;
+            let other = if whose == content { "" } else { ", as another encoder has it" };
+            Some(format!("block {at} of {}{other}", self.catalogue.content(content).hash))
         });
         known.unwrap_or_else(|| "nothing that was saved".to_owned())
     }

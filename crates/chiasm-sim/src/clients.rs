@@ -105,6 +105,9 @@ impl World {
             ("peer_port", json!(70_000)),
             ("peer_port", json!("5601")),
             ("peer_port", json!(-1)),
+            ("peer_port", Value::Null),
+            ("", json!("no object")),
+            ("", json!(7)),
             ("size_bytes", json!(0)),
             ("size_bytes", json!(1u64 << 60)),
             ("shape", json!([1, 2, 3])),
@@ -112,7 +115,15 @@ impl World {
             ("shape", json!("x")),
         ];
         if let Some((field, spoilt)) = self.random.pick(&spoilt).cloned() {
-            value[field] = spoilt;
+            if field.is_empty() {
+                *value = spoilt;
+            } else if let (Value::Null, "peer_port", Some(fields)) =
+                (&spoilt, field, value.as_object_mut())
+            {
+                fields.remove(field);
+            } else {
+                value[field] = spoilt;
+            }
         }
     }
 

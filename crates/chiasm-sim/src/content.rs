@@ -14,9 +14,12 @@ use crate::random::{Random, mix};
 /// One encoder output of a simulated fleet.
 #[derive(Clone, Debug)]
 pub(crate) struct Content {
+    pub(crate) number: usize,
     pub(crate) hash: MmHash,
     pub(crate) meta: EntryMeta,
     pub(crate) blocks: u32,
+    /// The digest of it as another encoder has it.
+    pub(crate) other: Digest,
 }
 
 /// All encoder outputs that a run knows, by number.
@@ -42,7 +45,8 @@ impl Catalogue {
         let meta =
             EntryMeta::new(rows, width, Dtype::Float16).expect("small sizes do not overflow");
         let blocks = meta.blocks(self.block_size_bytes).expect("small sizes do not overflow");
-        self.contents.push(Content { hash, meta, blocks });
+        let other = digest_of((0..blocks as usize).map(|at| word(number + OTHER, at)));
+        self.contents.push(Content { number, hash, meta, blocks, other });
         number
     }
 
@@ -69,6 +73,9 @@ impl Catalogue {
         (number < self.contents.len() && hash.len() == 7).then_some(number)
     }
 }
+
+/// Added to an entry's number: the same encoder output as another encoder has it, with other bytes.
+pub(crate) const OTHER: usize = 1 << 20;
 
 /// The word of one block of an entry.
 pub(crate) const fn word(number: usize, block: usize) -> u64 {

@@ -1,8 +1,6 @@
 //! How a node is driven: the same inputs in the same order as the real node's event loop gives them.
 
-use chiasm_core::admission::Event as Admitted;
 use chiasm_core::consumer::{ConsumerAction, FailureReason};
-use chiasm_core::dispatch::Event as Dispatched;
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::producer::{PeerId, ReaderRegion};
 use chiasm_core::time::Nanos;
@@ -12,6 +10,7 @@ use chiasm_zmtp::{CloseReason, ConnectionId, Event as RouterEvent, LinkEvent};
 use crate::fault::Fault;
 use crate::node::{OutLink, region_of};
 use crate::queue::Event;
+use crate::tally;
 use crate::violation::{Promise, Step, ensure};
 use crate::world::World;
 
@@ -107,6 +106,10 @@ impl World {
                 // What an upstream consumer gets, who is told of no lease.
                 let lease = self.setup.lease.max(chiasm_core::limits::UPSTREAM_LEASE);
                 node.grants.granted(now, id, ack, lease, &mut node.memory);
+            }
+            let extension = ack.as_ref().and_then(|ack| ack.chiasm.as_ref());
+            if let Some(word) = extension.and_then(|extension| extension.reason) {
+                self.tally.count(&format!("refusal {word}"));
             }
             let known =
                 ack.and_then(|ack| Some((self.catalogue.number_of(ack.mm_hash)?, ack.status)));
@@ -317,27 +320,13 @@ impl World {
     /// What the real node writes into its log.
     fn take_events(&mut self, number: usize) {
         while let Some(event) = self.nodes[number].instance.poll_event() {
-            let name = match &event {
-                Admitted::Refused(_) => "event refused".to_owned(),
-                Admitted::AckTimeout { .. } => "event ack timeout".to_owned(),
-                Admitted::FellBack { reason, .. } => format!("fell back: {}", reason.word()),
-                Admitted::Failed { reason, .. } => format!("failed: {}", reason.word()),
-                Admitted::Disagree { .. } => "event disagree".to_owned(),
-                Admitted::WrongBytes { .. } => "event wrong bytes".to_owned(),
-                Admitted::BreakerOpened { .. } => "breaker opened".to_owned(),
-                Admitted::BreakerClosed { .. } => "breaker closed".to_owned(),
-            };
+            let name = tally::of_admitted(&event);
             self.trace.absorb_bytes(name.as_bytes());
             self.tally.count(&name);
             self.trace.say(self.now, || format!("node {number}: {event:?}"));
         }
         while let Some(event) = self.nodes[number].instance.poll_dispatch_event() {
-            self.tally.count(match &event {
-                Dispatched::SaveLost { .. } => "event save lost",
-                Dispatched::LoadLate { .. } => "event load late",
-                Dispatched::SaveFailed { .. } => "event save failed",
-                Dispatched::WorkerGone { .. } => "event worker gone",
-            });
+            self.tally.count(tally::of_dispatched(&event));
             self.trace.say(self.now, || format!("node {number}: {event:?}"));
         }
     }

@@ -72,6 +72,10 @@ faults! {
     StartKilled = "start killed",
     /// Another instance is started under the name of a node's region.
     NameTaken = "name taken",
+    /// A node is started with another model or other weights than the rest, and set right later.
+    OtherModel = "other model",
+    /// A node is started with other planes than the rest, and set right later.
+    OtherPlanes = "other planes",
     /// A worker outlives its node by seconds.
     WorkerLingers = "worker lingers",
     /// A read gets stuck until it is aborted.
@@ -106,6 +110,8 @@ faults! {
     ReportForged = "report forged",
     /// A worker dies.
     WorkerDied = "worker died",
+    /// An encoder's output is another than that of everybody else, for the same input.
+    OtherEncoding = "other encoding",
     /// A save fails on its worker.
     SaveFailed = "save failed",
     /// A load fails on a rank.
@@ -154,6 +160,10 @@ faults! {
     Silence = "hostile silence",
     /// A producer gives a digest that its bytes do not have.
     WrongDigest = "hostile wrong digest",
+    /// A producer sends another number of bytes than it has granted.
+    WrongLength = "hostile wrong length",
+    /// A producer says that it has other weights, and grants what it was asked for.
+    WrongFingerprint = "hostile wrong fingerprint",
     /// A producer answers to another session.
     WrongSession = "hostile wrong session",
     /// A producer answers with a status that nobody knows.
@@ -178,6 +188,8 @@ faults! {
     CollidingNames = "hostile colliding names",
     /// A consumer sends bytes that are no ZMTP.
     GarbageBytes = "hostile garbage bytes",
+    /// A consumer's first words are ZMTP that nobody here speaks.
+    WrongGreeting = "hostile wrong greeting",
     /// A consumer opens data streams with tokens that it has made up.
     InventedTokens = "hostile invented tokens",
     /// A consumer connects and says nothing.

@@ -219,6 +219,7 @@ impl FleetSettings {
             block_time: (block_time, block_time),
             slice_blocks: 64,
             requests: usize::try_from(requests).unwrap_or(1),
+            short_waits: 0,
             items: self.items,
             span: nanos(self.duration),
             local_input: self.local_input,

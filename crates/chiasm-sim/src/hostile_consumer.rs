@@ -36,6 +36,7 @@ const DEEDS: &[Fault] = &[
     Fault::Replays,
     Fault::CollidingNames,
     Fault::GarbageBytes,
+    Fault::WrongGreeting,
     Fault::InventedTokens,
     Fault::SilentConnect,
 ];
@@ -69,6 +70,11 @@ impl World {
                 let bytes = bytes.collect();
                 self.transmit(id, true, bytes);
             }
+            Fault::WrongGreeting => {
+                let id = self.connect_as(Client::Hostile(which), target);
+                let bytes = self.wrong_greeting();
+                self.transmit(id, true, bytes);
+            }
             _ => {}
         }
         let now = self.time();
@@ -94,6 +100,32 @@ impl World {
         }
         self.hostile_writes(which);
         Ok(())
+    }
+
+    /// A greeting and what follows it, with something in it that is not spoken here.
+    fn wrong_greeting(&mut self) -> Vec<u8> {
+        let what = self.random.below(8);
+        let (major, as_server) = (if what == 0 { 2 } else { 3 }, u8::from(what == 1));
+        let mechanism = if what == 2 { b"PLAIN" } else { b"NULL\0" };
+        let mut bytes = vec![0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, major, 1];
+        bytes.extend(mechanism);
+        bytes.extend([0; 15]);
+        bytes.push(as_server);
+        bytes.extend([0; 31]);
+        let ready = |socket: &[u8; 6]| {
+            let property = [b"\x05READY\x0bSocket-Type\0\0\0\x06" as &[u8], socket].concat();
+            [&[4, 28], property.as_slice()].concat()
+        };
+        match what {
+            3 => bytes.extend(ready(b"STREAM")),
+            4 => bytes.extend(b"\x04\x09\x05ERROR\x02no"),
+            // A command, and a message, of 2^40 bytes.
+            5 => bytes.extend([ready(b"DEALER").as_slice(), &[6, 0, 0, 1, 0, 0, 0, 0, 0]].concat()),
+            6 => bytes.extend([ready(b"DEALER").as_slice(), &[2, 0, 0, 1, 0, 0, 0, 0, 0]].concat()),
+            7 => bytes.extend([0, 1, 0]),
+            _ => {}
+        }
+        bytes
     }
 
     fn payloads(&mut self, which: usize, deed: Fault) -> Vec<Vec<u8>> {
@@ -151,6 +183,7 @@ impl World {
                     done.encode(),
                     ask("", "", 0),
                     ask(hash, &"long".repeat(100), 1),
+                    of_another_version(hash),
                 ]
             }
             _ => Vec::new(),
@@ -221,6 +254,14 @@ impl World {
             self.close_client(id);
         }
     }
+}
+
+/// A request of a connector that does not exist yet.
+fn of_another_version(mm_hash: &str) -> Vec<u8> {
+    let compatibility_hash = "the same everywhere";
+    let (session_id, connector_version) = ("of another version", 3);
+    let chiasm = Some(ReqExtension { attempt: 1, ..ReqExtension::default() });
+    XferReq { mm_hash, compatibility_hash, session_id, connector_version, chiasm }.encode()
 }
 
 /// What would end the grant that somebody else's request gets.

@@ -19,6 +19,7 @@ const LIES: &[Fault] = &[
     Fault::ForeignHash,
     Fault::LyingSize,
     Fault::WrongDigest,
+    Fault::WrongFingerprint,
     Fault::WrongSession,
     Fault::UnknownStatus,
     Fault::WrongPlane,
@@ -96,7 +97,7 @@ impl World {
         }
         if lie == Fault::BadAgent {
             metadata.extend(ack.agent_metadata);
-            *metadata.last_mut()? ^= 1;
+            *metadata.last_mut()? ^= u8::try_from(1 + self.random.below(4)).unwrap_or(1);
             ack.agent_metadata = &metadata;
             return Some(ack.encode());
         }
@@ -121,6 +122,7 @@ impl World {
             Fault::WrongDigest => {
                 extension.digest.as_mut()?.0[0] ^= 1;
             }
+            Fault::WrongFingerprint => extension.fingerprint = Some("of other weights"),
             Fault::WrongPlane => {
                 let nixl = extension.plane == Some(Plane::Nixl);
                 let wrong = if nixl { Plane::Shm } else { Plane::Nixl };

@@ -5,18 +5,19 @@ use std::collections::BTreeMap;
 
 use chiasm_core::admission::AdmissionConfig;
 use chiasm_core::allowlist::Allowlist;
-use chiasm_core::cache::EntryKey;
+use chiasm_core::cache::{Entry, EntryKey};
 use chiasm_core::consumer::{ConsumerConfig, FailureReason, TransferId};
 use chiasm_core::endpoint::Endpoint;
 use chiasm_core::host_hint::HostHint;
 use chiasm_core::instance::{Instance, InstanceConfig};
-use chiasm_core::plane::Plane;
+use chiasm_core::plane::{Plane, PlaneList};
 use chiasm_core::producer::{PeerId, ProducerConfig, ProducerLimits, SharedRegion, StreamId};
 use chiasm_core::time::Nanos;
 use chiasm_zmtp::{ConnectionId, Limits, Link, LinkLimits, Router, RouterLimits};
 
-use crate::content::word;
+use crate::content::{Content, OTHER, word};
 use crate::engine::Engine;
+use crate::fault::Fault;
 use crate::grants::GrantBook;
 use crate::host::Pid;
 use crate::memory::Memory;
@@ -59,6 +60,9 @@ pub(crate) struct Node {
     /// Its host is without power: nobody answers for it, not even with a reset.
     pub(crate) dark: bool,
     pub(crate) paused_until: u64,
+    /// How its configuration differs from everybody else's in this life, and in the next.
+    pub(crate) odd: Option<Fault>,
+    pub(crate) next_odd: Option<Fault>,
     /// When the event that wakes it is due; `u64::MAX` if there is none.
     pub(crate) wake_at: u64,
     pub(crate) instance: Instance,
@@ -100,10 +104,14 @@ pub(crate) fn region_of(number: usize) -> String {
 
 impl Node {
     pub(crate) fn new(number: usize, setup: &Setup, random: &mut Random) -> Self {
+        Self::with(number, setup, None, random)
+    }
+
+    fn with(number: usize, setup: &Setup, odd: Option<Fault>, random: &mut Random) -> Self {
         let node = setup.nodes[number];
         let allowed = everybody(setup, number);
         let epoch = random.next().max(1);
-        let instance = instance(number, epoch, setup, allowed.clone(), random);
+        let instance = instance(number, epoch, setup, odd, allowed.clone(), random);
         Self {
             number,
             setup: node,
@@ -112,6 +120,8 @@ impl Node {
             up: true,
             dark: false,
             paused_until: 0,
+            odd,
+            next_odd: None,
             wake_at: u64::MAX,
             instance,
             router: router(setup),
@@ -140,18 +150,32 @@ impl Node {
 
     /// The word that a block of an entry must hold: the network and approved producers are trusted, so
     /// what they have spoilt without leaving a trace is what this node has, exactly.
-    pub(crate) fn expected(&self, key: EntryKey, content: usize, at: usize) -> u64 {
+    pub(crate) fn expected(&self, key: EntryKey, content: &Content, at: usize) -> u64 {
         match self.believed.get(&key) {
             Some(words) => words.get(at).copied().unwrap_or(u64::MAX),
-            None => word(content, at),
+            None if self.is_other(key, content) => word(content.number + OTHER, at),
+            None => word(content.number, at),
         }
+    }
+
+    /// Whether an entry is what another encoder has made of its hash: its digest says so.
+    fn is_other(&self, key: EntryKey, content: &Content) -> bool {
+        let digest = self.instance.cache().entry(key).and_then(Entry::digest);
+        digest == Some(content.other)
+    }
+
+    /// All words of an entry, if they are not those that its hash stands for.
+    pub(crate) fn other_words(&self, key: EntryKey, content: &Content) -> Option<Vec<u64>> {
+        let other = self.believed.contains_key(&key) || self.is_other(key, content);
+        let words = (0..content.blocks as usize).map(|at| self.expected(key, content, at));
+        other.then(|| words.collect())
     }
 
     /// A new life at the same endpoint, with nothing left of the one before.
     pub(crate) fn start_again(&mut self, setup: &Setup, random: &mut Random) {
         let (life, engine) = (self.life + 1, std::mem::take(&mut self.engine));
-        let processes = self.processes;
-        *self = Self::new(self.number, setup, random);
+        let (processes, odd) = (self.processes, self.next_odd);
+        *self = Self::with(self.number, setup, odd, random);
         (self.life, self.processes) = (life, processes);
         self.engine.carry_over(&engine);
     }
@@ -181,27 +205,37 @@ fn instance(
     number: usize,
     epoch: u64,
     setup: &Setup,
+    odd: Option<Fault>,
     allowed: Allowlist,
     random: &mut Random,
 ) -> Instance {
     let node = setup.nodes[number];
     let host = HostHint([u8::try_from(node.host % 256).unwrap_or(0); 16]);
-    let has_shm = setup.planes.contains(Plane::Shm);
+    let planes = match odd {
+        Some(Fault::OtherPlanes) => PlaneList::from_iter([Plane::Shm]),
+        _ => setup.planes,
+    };
+    let has_shm = planes.contains(Plane::Shm);
     let mut seed = [0; 32];
     for byte in &mut seed {
         *byte = u8::try_from(random.below(256)).unwrap_or(0);
     }
-    let compat_hash = "the same everywhere".to_owned();
+    let (mut compat_hash, mut fingerprint) =
+        ("the same everywhere".to_owned(), "and the weights".to_owned());
+    if odd == Some(Fault::OtherModel) {
+        let differs = if random.chance(500) { &mut compat_hash } else { &mut fingerprint };
+        "another".clone_into(differs);
+    }
     Instance::new(InstanceConfig {
         blocks: node.blocks,
         producer: ProducerConfig {
             compat_hash: compat_hash.clone(),
-            fingerprint: None,
+            fingerprint: Some(fingerprint.clone()),
             epoch,
             block_size_bytes: setup.block_size_bytes,
             lease: setup.lease,
             upstream_lease: chiasm_core::limits::UPSTREAM_LEASE,
-            planes: setup.planes,
+            planes,
             shm: has_shm.then(|| SharedRegion { host, name: region_of(number) }),
             limits: ProducerLimits {
                 max_grants_per_peer: setup.max_grants_per_peer,
@@ -210,11 +244,11 @@ fn instance(
         },
         consumer: ConsumerConfig {
             compat_hash,
-            fingerprint: None,
+            fingerprint: Some(fingerprint),
             epoch,
             session: format!("{:016x}", random.next()),
             block_size_bytes: setup.block_size_bytes,
-            planes: setup.planes,
+            planes,
             host: has_shm.then_some(host),
             region: has_shm.then(|| region_of(number)),
             verify: setup.digests,

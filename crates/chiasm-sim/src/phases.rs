@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use chiasm_core::dispatch::Rank;
+use chiasm_core::consumer::ConsumerCounters;
+use chiasm_core::dispatch::{DispatchCounters, Rank};
+use chiasm_core::producer::ProducerCounters;
 
 use crate::clients::Request;
 use crate::fault::Fault;
@@ -75,6 +77,9 @@ impl World {
         self.calm();
         let now = self.now;
         self.rivals_go();
+        for node in &mut self.nodes {
+            node.next_odd = None;
+        }
         self.network.partitions.clear();
         self.network.deaf.clear();
         for which in 0..self.hostiles.len() {
@@ -85,7 +90,8 @@ impl World {
                 self.nodes[number].paused_until = now;
                 self.resume(number)?;
                 self.reload_allowlist(number, true)?;
-                if self.nodes[number].instance.producer().is_draining() {
+                let node = &self.nodes[number];
+                if node.instance.producer().is_draining() || node.odd.is_some() {
                     let killed = self.random.chance(500);
                     self.stop(number, false, killed)?;
                     self.push(now + SECOND, Event::Start { node: number });
@@ -206,6 +212,13 @@ impl World {
                 let at = self.life(node);
                 self.push(until, Event::AllowAll(at));
             }
+            Fault::OtherModel | Fault::OtherPlanes if self.runs(node) => {
+                self.fired(fault);
+                self.stop(node, false, false)?;
+                self.nodes[node].next_odd = Some(fault);
+                self.push(self.now + SECOND, Event::Start { node });
+                self.push(until + 5 * SECOND, Event::SetRight { node });
+            }
             Fault::NameTaken => self.rival_starts(node, until),
             Fault::ServeHelperDied if self.runs(node) => self.serve_helper_dies(node)?,
             Fault::ReadHelperDied if self.nodes[node].up => self.read_helper_dies(node),
@@ -222,6 +235,16 @@ impl World {
     /// Whether a node is up and not stopped.
     fn runs(&self, number: usize) -> bool {
         self.nodes[number].up && self.nodes[number].paused_until <= self.now
+    }
+
+    /// A node that was started with another configuration than the rest is started with theirs.
+    pub(crate) fn set_right(&mut self, number: usize) -> Step {
+        self.nodes[number].next_odd = None;
+        if self.runs(number) && self.nodes[number].odd.is_some() {
+            self.stop(number, false, false)?;
+            self.push(self.now + SECOND, Event::Start { node: number });
+        }
+        Ok(())
     }
 
     /// A node's life ends at once, with all that it had.
@@ -292,42 +315,84 @@ impl World {
             return;
         }
         let tally = &mut self.tally;
-        let producer = node.instance.producer().counters();
-        tally.add("grant given", producer.granted);
-        for (status, count) in chiasm_core::wire::AckStatus::ALL.iter().zip(producer.nacks) {
+        // Each of them, so that a new one has to be named here.
+        let ProducerCounters {
+            granted,
+            nacks,
+            malformed,
+            over_quota,
+            completed,
+            done,
+            stray_dones,
+            expired,
+            lost,
+            bad_tokens,
+            full_lists,
+            ambiguous_completions,
+            stray_completions,
+        } = node.instance.producer().counters();
+        for (status, count) in chiasm_core::wire::AckStatus::ALL.iter().zip(nacks).skip(1) {
             tally.add(&format!("nack {}", status.name()), count);
         }
-        tally.add("request malformed", producer.malformed);
-        tally.add("request over quota", producer.over_quota);
-        tally.add("grant completed", producer.completed);
-        tally.add("grant done", producer.done);
-        tally.add("stray done", producer.stray_dones);
-        tally.add("grant expired", producer.expired);
-        tally.add("grant lost", producer.lost);
-        tally.add("bad token", producer.bad_tokens);
         let consumer = node.instance.consumer().counters();
-        tally.add("transfer asked", consumer.requests);
-        tally.add("transfer arrived", consumer.arrived);
-        tally.add("stray ack", consumer.stray_acks);
-        for (plane, bytes) in &consumer.bytes {
+        let ConsumerCounters {
+            requests,
+            arrived,
+            bytes,
+            failed,
+            stray_acks,
+            ack_latency: _,
+            read_latency: _,
+        } = consumer;
+        for (plane, bytes) in bytes {
             tally.add(&format!("bytes over {plane}"), *bytes);
         }
-        for (word, count) in &consumer.failed {
+        for (word, count) in failed {
             tally.add(&format!("transfer failed: {word}"), *count);
         }
-        tally.add("read retried", node.instance.admission().retries());
-        tally.add("cache evicted", node.instance.cache().evictions());
-        let saves = node.instance.dispatches().counters();
-        tally.add("save dispatched", saves.saves);
-        tally.add("save done", saves.saved);
-        tally.add("save failed", saves.failed_saves);
-        tally.add("save lost", saves.lost_saves);
-        tally.add("save reported late", saves.late_reports);
-        tally.add("load dispatched", saves.loads);
-        tally.add("load done", saves.loaded);
-        tally.add("load failed", saves.failed_loads);
-        tally.add("load late", saves.late_loads);
-        tally.add("report ignored", saves.ignored_reports);
+        let DispatchCounters {
+            saves,
+            loads,
+            saved,
+            loaded,
+            failed_saves,
+            failed_loads,
+            lost_saves,
+            late_loads,
+            late_reports,
+            ignored_reports,
+        } = node.instance.dispatches().counters();
+        for (name, count) in [
+            ("grant given", granted),
+            ("request malformed", malformed),
+            ("request over quota", over_quota),
+            ("grant completed", completed),
+            ("grant done", done),
+            ("stray done", stray_dones),
+            ("grant expired", expired),
+            ("grant lost", lost),
+            ("bad token", bad_tokens),
+            ("list of all blocks given", full_lists),
+            ("ambiguous completion", ambiguous_completions),
+            ("stray completion", stray_completions),
+            ("transfer asked", *requests),
+            ("transfer arrived", *arrived),
+            ("stray ack", *stray_acks),
+            ("read retried", node.instance.admission().retries()),
+            ("cache evicted", node.instance.cache().evictions()),
+            ("save dispatched", saves),
+            ("save done", saved),
+            ("save failed", failed_saves),
+            ("save lost", lost_saves),
+            ("save reported late", late_reports),
+            ("load dispatched", loads),
+            ("load done", loaded),
+            ("load failed", failed_loads),
+            ("load late", late_loads),
+            ("report ignored", ignored_reports),
+        ] {
+            tally.add(name, count);
+        }
         self.stats.lost += node.engine.jobs.len() as u64;
     }
 }

@@ -57,6 +57,8 @@ const TROUBLES: &[Fault] = &[
     Fault::ConnectRefused,
     Fault::ConnectBlackHole,
     Fault::AllowlistReloaded,
+    Fault::OtherModel,
+    Fault::OtherPlanes,
     Fault::NameTaken,
     Fault::WorkerDied,
     Fault::ServeHelperDied,
@@ -73,6 +75,10 @@ const LIES: &[Fault] = &[
     Fault::Stale,
     Fault::TooLarge,
 ];
+
+/// Items of a request that does not wait long, and how long it does, in nanoseconds.
+const ASKED_AT_ONCE: usize = 8;
+const SHORT_WAIT: u64 = 100_000_000;
 
 impl Plan {
     /// The plan of a setup. `random` is drawn from.
@@ -107,8 +113,31 @@ impl Plan {
             });
             let aborted = random.chance(setup.rates.of(Fault::RequestAborted));
             let abort_after = aborted.then(|| random.skewed(1_000_000, 20_000_000_000));
+            // The same from another encoder, at the same time.
+            let twin = setup.rates.of(Fault::OtherEncoding) > 0 && random.chance(600);
+            if let Some(other) = encoders
+                .iter()
+                .find(|it| items_of.iter().all(|item| item.encoder != **it))
+                .filter(|_| twin)
+            {
+                let twins = items_of.iter().map(|item| PlannedItem { encoder: *other, ..*item });
+                let twins = Planned::Request { consumer, items: twins.collect(), abort_after };
+                items.push((at + random.below(1_000_000), twins));
+            }
             items.push((at, Planned::Request { consumer, items: items_of, abort_after }));
         }
+        let silent = setup.nodes.iter().position(|node| node.hostile).unwrap_or(0);
+        let asks = (0..setup.short_waits).map(|number| {
+            let entries = (0..ASKED_AT_ONCE).map(|at| (number + at) % setup.entries);
+            let item =
+                |entry| PlannedItem { entry, encoder: silent, lie: None, local_input: false };
+            let consumer = consumers.last().copied().unwrap_or(0);
+            let last = number + 1 == setup.short_waits;
+            let abort_after = (!last).then_some(SHORT_WAIT);
+            let at = setup.span / 4 + number as u64 * (SHORT_WAIT + SHORT_WAIT / 2);
+            (at, Planned::Request { consumer, items: entries.map(item).collect(), abort_after })
+        });
+        items.extend(asks);
         for _ in 0..setup.churn {
             let node = random.pick(&encoders).copied().unwrap_or(0);
             let entry = setup.entries + random.index(setup.tenants());

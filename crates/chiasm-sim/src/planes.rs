@@ -81,8 +81,10 @@ impl World {
         }
         let (remote, shm) = (order.shm.clone(), order.plane == Plane::Shm);
         let theirs = self.nodes.get(server).and_then(|node| {
-            let (key, _) = node.instance.cache().find(self.nodes[number].hash_of(key)?)?;
-            node.believed.get(&key).cloned()
+            let hash = self.nodes[number].hash_of(key)?;
+            let content = self.catalogue.content(self.catalogue.number_of(hash)?);
+            let (key, _) = node.instance.cache().find(hash)?;
+            node.other_words(key, content)
         });
         let stands_for = theirs.filter(|_| !order.digest);
         let entry = self.nodes[number].hash_of(key).and_then(|hash| self.catalogue.number_of(hash));
@@ -233,7 +235,9 @@ impl World {
             return self.settle(number);
         };
         node.grants.opened(token.0, opened.stream);
-        if expected != Some(opened.bytes) {
+        let lies = self.nodes[number].setup.hostile && self.fires(Fault::WrongLength);
+        let node = &mut self.nodes[number];
+        if lies || expected != Some(opened.bytes) {
             // The reader hangs up at the first words of the answer.
             node.instance.stream_ended(now, opened.stream, false);
             node.grants.stream_ended(opened.stream, &mut node.memory);

@@ -91,6 +91,8 @@ pub(crate) enum Event {
     HelperNews { at: Life, helper: u64, news: News },
     /// A node that was down starts again.
     Start { node: usize },
+    /// A node that was started with another configuration than the rest is started with theirs.
+    SetRight { node: usize },
     /// A node that was paused goes on.
     Resume { node: usize },
     /// A hostile consumer does something.
@@ -131,6 +133,7 @@ impl Event {
             | Self::Arrive { .. }
             | Self::Abort { .. }
             | Self::Start { .. }
+            | Self::SetRight { .. }
             | Self::Process { .. }
             | Self::ProcessEnds { .. }
             | Self::HelpersEnd { .. }

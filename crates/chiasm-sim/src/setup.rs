@@ -109,6 +109,9 @@ pub struct Setup {
     pub block_time: (u64, u64),
     /// Requests in all.
     pub requests: usize,
+    /// Further requests to a producer that lies, one after the other, each aborted within a moment but
+    /// the last.
+    pub short_waits: usize,
     /// Items of one request, at most.
     pub items: usize,
     /// Simulated time over which requests arrive and faults happen, in nanoseconds.
@@ -120,6 +123,10 @@ pub struct Setup {
     /// Whether promises are checked after every step.
     pub checks: bool,
 }
+
+/// Without digests nothing can tell these from what was meant: the network and approved producers are
+/// trusted.
+const UNPROVEN: &[Fault] = &[Fault::MessageCorrupted, Fault::DataCorrupted, Fault::OtherEncoding];
 
 impl Setup {
     /// The fleet that a seed stands for. Each seed turns on some faults and leaves out others: where
@@ -136,6 +143,8 @@ impl Setup {
                 &[Plane::Nixl, Plane::Tcp],
                 &[Plane::Shm, Plane::Nixl, Plane::Tcp],
                 &[Plane::Nixl, Plane::Shm, Plane::Tcp],
+                &[Plane::Nixl],
+                &[Plane::Nixl],
             ])
             .unwrap_or(&(&[Plane::Tcp] as &[Plane]))
         {
@@ -174,6 +183,7 @@ impl Setup {
             latency: (50_000, random.skewed(MILLISECOND, 50 * MILLISECOND)),
             block_time: (10_000, random.skewed(100_000, 200 * MILLISECOND)),
             requests: usize::try_from(random.between(20, 90)).unwrap_or(20),
+            short_waits: 0,
             items: usize::try_from(random.between(1, 4)).unwrap_or(1),
             span,
             local_input: *random.pick(&[0, 500, 1000]).unwrap_or(&0),
@@ -187,6 +197,11 @@ impl Setup {
         if random.chance(200) {
             setup.be_late(&mut random);
         }
+        match random.below(1000) {
+            0..25 => setup.be_impatient(),
+            25..65 => setup.be_wrong(&mut random),
+            _ => {}
+        }
         // A link that is stuck is made anew after one wait for an ack: time for another attempt.
         setup.wait_budget = setup.wait_budget.max(setup.ack_timeout + Duration::from_secs(16));
         setup
@@ -196,8 +211,8 @@ impl Setup {
     /// their bytes count.
     fn be_late(&mut self, random: &mut Random) {
         self.digests = false;
-        for fault in [Fault::MessageCorrupted, Fault::DataCorrupted] {
-            self.rates.set(fault, 0);
+        for fault in UNPROVEN {
+            self.rates.set(*fault, 0);
         }
         self.lease = Duration::from_secs(random.between(2, 4));
         self.lease_margin = Duration::from_millis(random.between(1, 20));
@@ -207,6 +222,45 @@ impl Setup {
         self.slice_blocks = 1;
         self.churn = 200;
         self.rates.set(Fault::MessageDelayed, random.between_u32(20, 120));
+    }
+
+    /// A fleet with a producer whose agent or whose digests are wrong nearly always, and no other plane or
+    /// answer to be had from it.
+    fn be_wrong(&mut self, random: &mut Random) {
+        for fault in [Fault::Silence, Fault::EndlessNotReady, Fault::RefusesForGood] {
+            self.rates.set(fault, 0);
+        }
+        if random.chance(600) {
+            self.planes = PlaneList::from_iter([Plane::Nixl]);
+            self.rates.set(Fault::BadAgent, 900);
+        } else {
+            self.digests = true;
+            self.rates.set(Fault::BadAgent, 0);
+            self.rates.set(Fault::WrongDigest, 900);
+        }
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            node.hostile = number == 0;
+        }
+    }
+
+    /// A fleet with a producer that answers nothing, and a consumer whose clients wait so briefly that
+    /// no request is given up for the producer's silence: it is left with too many that are unanswered.
+    fn be_impatient(&mut self) {
+        self.rates = Rates::none();
+        self.rates.set(Fault::Silence, 1000);
+        self.hostile_consumers = 0;
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            node.hostile = number == 0;
+        }
+        self.ack_timeout = Duration::from_secs(30);
+        self.span = 90 * SECOND;
+        (self.entries, self.entry_blocks, self.churn) = (24, (1, 1), 0);
+        self.step = (5 * MILLISECOND, 20 * MILLISECOND);
+        self.encode = (100_000, MILLISECOND);
+        (self.max_requests, self.max_transfers_per_source) = (64, 256);
+        self.requests = 0;
+        self.local_input = 0;
+        self.short_waits = 400;
     }
 
     /// How many different encoder outputs are saved for nobody.
@@ -222,9 +276,14 @@ impl Setup {
             let (on, most) = (random.chance(330), most(*fault));
             let rate = match fault {
                 // What they make worse is seldom by itself.
-                Fault::SlowAbort | Fault::SlowReap | Fault::BadAgent | Fault::WorkerLingers => {
-                    random.between(100, most)
-                }
+                Fault::SlowAbort
+                | Fault::SlowReap
+                | Fault::BadAgent
+                | Fault::WrongDigest
+                | Fault::WrongLength
+                | Fault::Garbage
+                | Fault::OtherEncoding
+                | Fault::WorkerLingers => random.between(100, most),
                 _ => random.skewed(1, most),
             };
             if on && !calm {
@@ -232,10 +291,8 @@ impl Setup {
             }
         }
         if !self.digests {
-            // Without digests nothing can tell these from what was meant: the network and approved
-            // producers are trusted.
-            for fault in [Fault::MessageCorrupted, Fault::DataCorrupted] {
-                self.rates.set(fault, 0);
+            for fault in UNPROVEN {
+                self.rates.set(*fault, 0);
             }
         }
         if calm {
@@ -273,6 +330,10 @@ const fn most(fault: Fault) -> u64 {
         | Fault::NixlReadFailed
         | Fault::SlowReap
         | Fault::BadAgent
+        | Fault::WrongDigest
+        | Fault::WrongLength
+        | Fault::Garbage
+        | Fault::OtherEncoding
         | Fault::WorkerLingers => 900,
         _ => 250,
     }

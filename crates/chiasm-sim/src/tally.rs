@@ -2,6 +2,35 @@
 
 use std::collections::BTreeMap;
 
+use chiasm_core::admission::Event as Admitted;
+use chiasm_core::dispatch::Event as Dispatched;
+
+/// The name of what a node says about requests.
+#[must_use]
+pub fn of_admitted(event: &Admitted) -> String {
+    match event {
+        Admitted::Refused(_) => "event refused".to_owned(),
+        Admitted::AckTimeout { .. } => "event ack timeout".to_owned(),
+        Admitted::FellBack { reason, .. } => format!("fell back: {}", reason.word()),
+        Admitted::Failed { reason, .. } => format!("failed: {}", reason.word()),
+        Admitted::Disagree { .. } => "event disagree".to_owned(),
+        Admitted::WrongBytes { .. } => "event wrong bytes".to_owned(),
+        Admitted::BreakerOpened { .. } => "breaker opened".to_owned(),
+        Admitted::BreakerClosed { .. } => "breaker closed".to_owned(),
+    }
+}
+
+/// The name of what a node says about orders.
+#[must_use]
+pub const fn of_dispatched(event: &Dispatched) -> &'static str {
+    match event {
+        Dispatched::SaveLost { .. } => "event save lost",
+        Dispatched::LoadLate { .. } => "event load late",
+        Dispatched::SaveFailed { .. } => "event save failed",
+        Dispatched::WorkerGone { .. } => "event worker gone",
+    }
+}
+
 /// Counts by name. Names of faults begin with `fault `, those of transitions with the machine that
 /// makes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,11 +42,8 @@ impl Tally {
         self.add(name, 1);
     }
 
-    /// So many times more.
+    /// So many times more. None at all makes the name known.
     pub fn add(&mut self, name: &str, times: u64) {
-        if times == 0 {
-            return;
-        }
         if let Some(known) = self.0.get_mut(name) {
             *known += times;
         } else {

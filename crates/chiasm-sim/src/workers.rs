@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use chiasm_core::cache::{Entry, EntryState};
 use chiasm_core::dispatch::{DispatchError, DispatchId, Order, OrderKind, Outcome, Rank, Report};
 
-use crate::content::{digest_of, word};
+use crate::content::{OTHER, digest_of, word};
 use crate::fault::Fault;
 use crate::memory::blocks_of;
 use crate::queue::Event;
@@ -22,6 +22,8 @@ pub(crate) struct Task {
     pub(crate) order: Order,
     pub(crate) rank: Rank,
     entry: usize,
+    /// Whose words a save writes: the entry's number, or that of another encoder's output.
+    encoded: usize,
     blocks: Vec<u32>,
     done: usize,
     /// What it is going to say; set when the copy is over.
@@ -139,6 +141,8 @@ impl World {
         job: Option<String>,
     ) {
         let when = self.now + self.block_time();
+        let differs = order.kind == OrderKind::Save && self.fires(Fault::OtherEncoding);
+        let encoded = if differs { entry + OTHER } else { entry };
         let at = self.life(number);
         let workers = &mut self.nodes[number].workers;
         workers.next += 1;
@@ -146,7 +150,18 @@ impl World {
         let blocks = blocks_of(&order.extents).collect();
         let outcome = None;
         let (done, committed, dying_until) = (0, false, None);
-        let new = Task { order, rank, entry, blocks, done, outcome, committed, dying_until, job };
+        let new = Task {
+            order,
+            rank,
+            entry,
+            encoded,
+            blocks,
+            done,
+            outcome,
+            committed,
+            dying_until,
+            job,
+        };
         workers.tasks.insert(task, new);
         self.push(when, Event::Work { at, task });
     }
@@ -167,9 +182,10 @@ impl World {
         }
         let slice: Vec<u32> =
             task.blocks.iter().skip(task.done).take(self.setup.slice_blocks).copied().collect();
-        let (kind, from, entry, key) = (task.order.kind, task.done, task.entry, task.order.key);
+        let (kind, from, key) = (task.order.kind, task.done, task.order.key);
+        let (entry, encoded) = (task.entry, task.encoded);
         for (offset, block) in slice.iter().enumerate() {
-            let truth = word(entry, from + offset);
+            let truth = word(encoded, from + offset);
             let node = &mut self.nodes[number];
             match kind {
                 OrderKind::Save => {
@@ -185,12 +201,17 @@ impl World {
                 }
                 OrderKind::Load => {
                     let found = node.memory.read(*block);
-                    ensure(found == node.expected(key, entry, from + offset), Promise::S2, || {
-                        format!(
-                            "node {number}: the engine loads {} and gets other bytes (block {block})",
-                            self.catalogue.content(entry).hash
-                        )
-                    })?;
+                    let content = self.catalogue.content(entry);
+                    ensure(
+                        found == node.expected(key, content, from + offset),
+                        Promise::S2,
+                        || {
+                            format!(
+                                "node {number}: the engine loads {} and gets other bytes (block {block})",
+                                content.hash
+                            )
+                        },
+                    )?;
                 }
             }
         }
@@ -219,7 +240,8 @@ impl World {
         let at = self.life(number);
         let task = &self.nodes[number].workers.tasks[&id];
         let kind = task.order.kind;
-        let words: Vec<u64> = (0..task.blocks.len()).map(|block| word(task.entry, block)).collect();
+        let words: Vec<u64> =
+            (0..task.blocks.len()).map(|block| word(task.encoded, block)).collect();
         let digest = (kind == OrderKind::Save && self.setup.digests).then(|| digest_of(words));
         let fails = match kind {
             OrderKind::Save => Fault::SaveFailed,

@@ -215,6 +215,7 @@ impl World {
                 self.start(node);
                 Ok(())
             }
+            Event::SetRight { node } => self.set_right(node),
             Event::Resume { node } => self.resume(node),
             Event::Hostile(which) => self.hostile_acts(which),
             Event::AllowAll(at) => self.reload_allowlist(at.node, true),
