@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.cli.stopping import stands_still
 from tests.interop.wire.command import ROOT, binary
 
 __all__ = ["ROOT", "SHM", "Chiasm", "Done", "Producer", "Running", "binary"]
@@ -119,6 +120,8 @@ class Running:
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            stands_still(self.pid)
 
     def regions(self, shm: Path = SHM) -> list[Path]:
         """The region files that the process has made."""

@@ -20,6 +20,7 @@ from safetensors import safe_open
 from tests.cli import stores
 from tests.cli.chiasm import Chiasm
 from tests.cli.chiasm import Producer as ChiasmProducer
+from tests.cli.stopping import stands_still
 from tests.interop.nixl.processes import LIMIT_S, environment, variables
 
 HERE = Path(__file__).resolve().parent
@@ -81,6 +82,8 @@ class Upstream:
 
     def signal(self, number: int) -> None:
         signal.pidfd_send_signal(self.pidfd, number)
+        if number == signal.SIGSTOP:
+            stands_still(self.pid)
 
     def wait(self) -> None:
         """Waits for its end."""

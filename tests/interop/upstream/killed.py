@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from tests.cli.chiasm import Chiasm, Producer, Running
 from tests.cli.nodes import until
+from tests.cli.stopping import stands_still
 from tests.interop.nixl.processes import LIMIT_S
 from tests.interop.upstream.instances import (
     IDENTITY,
@@ -32,10 +33,12 @@ class Helper:
     """One helper process of a node."""
 
     def __init__(self, pid: int) -> None:
+        self.pid = pid
         self.pidfd = os.pidfd_open(pid)
 
     def stop(self) -> Self:
         signal.pidfd_send_signal(self.pidfd, signal.SIGSTOP)
+        stands_still(self.pid)
         return self
 
     def go_on(self) -> None:

@@ -1,12 +1,11 @@
 """What a producer says of its NIXL agent, and helpers that hang, cost nobody else anything."""
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from tests.cli.chiasm import Chiasm
+from tests.cli.stopping import stop
 from tests.interop.upstream.instances import BLOCK, IDENTITY, Start, content, status, stored
 from tests.interop.upstream.test_their_producer import has_arrived
 from tests.interop.upstream.waits import seen
@@ -78,7 +77,7 @@ def test_a_read_helper_that_hangs_is_ended_and_its_blocks_are_free(
     running.said("reading over nixl")
     first = seen(chiasm, running.pid, "the first", lambda node: has_arrived(node, 1))
     (helper,) = first["nixl"]["read"]
-    os.kill(helper["process"], signal.SIGSTOP)
+    stop(helper["process"])
     producer.ask("ready", hash="b")
     running.said("reading over nixl", times=2)
     while True:

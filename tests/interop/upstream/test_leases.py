@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.chiasm import Chiasm
+from tests.cli.stopping import stop
 from tests.interop.upstream.instances import IDENTITY, Start, produce, status
 from tests.interop.upstream.test_their_consumer import write
 from tests.interop.upstream.test_their_producer import fetch
@@ -58,7 +59,7 @@ def test_a_read_that_ends_after_its_lease_is_counted_and_ends_nothing(
     consumer.read(producer, "a", [0, 1, 2])
     assert consumer.result() == ("a", "completed")
     helper = status(chiasm, pid)["nixl"]["serve"]["process"]
-    os.kill(helper, signal.SIGSTOP)
+    stop(helper)
     consumer.read(producer, "a", [3, 4, 5])
     reads(consumer)
     expired = at_rest(chiasm, pid)["serving"]["counters"]

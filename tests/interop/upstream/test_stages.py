@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.chiasm import Chiasm, Running
 from tests.cli.nodes import until
+from tests.cli.stopping import stop
 from tests.interop.upstream.instances import IDENTITY, Producer, Start, content, produce, stored
 from tests.interop.upstream.killed import completes
 from tests.interop.upstream.test_their_consumer import write
@@ -44,7 +45,7 @@ def test_an_upstream_consumer_is_killed(
             killed.read(producer, "a", [0, 1, 2])
             seen(chiasm, pid, "a grant", lambda node: node["serving"]["grants"] == 1)
         case "during the read":
-            os.kill(helper, signal.SIGSTOP)
+            stop(helper)
             killed.read(producer, "a", [0, 1, 2])
             reads(killed)
         case "after the read":
@@ -92,15 +93,15 @@ def test_what_is_stopped_and_goes_on_costs_nothing(
     helper = kept(chiasm, pid)["nixl"]["serve"]["process"]
     stopped = {"producer": pid, "consumer": consumer.pid, "serve helper": helper}[whom]
     if whom == "consumer":
-        os.kill(helper, signal.SIGSTOP)
+        stop(helper)
         consumer.read(producer, "a", [0, 1, 2])
         reads(consumer)
-        os.kill(consumer.pid, signal.SIGSTOP)
+        stop(consumer.pid)
         os.kill(helper, signal.SIGCONT)
         node = kept(chiasm, pid)
         assert node["serving"]["grants"] == 1, "nobody can have said that it is done"
     else:
-        os.kill(stopped, signal.SIGSTOP)
+        stop(stopped)
         consumer.read(producer, "a", [0, 1, 2])
         if whom == "serve helper":
             reads(consumer)
@@ -129,7 +130,7 @@ def test_a_serve_helper_that_hangs_is_ended_and_another_serves(
     assert consumer.result() == ("a", "completed")
     at_rest(chiasm, pid)
     helper = kept(chiasm, pid)["nixl"]["serve"]["process"]
-    os.kill(helper, signal.SIGSTOP)
+    stop(helper)
     consumer.ask("spoil_next", how="lose")
     consumer.read(producer, "b", [3, 4, 5], wait=1)
     producer.running.said("the NIXL serve helper hangs")
@@ -160,7 +161,7 @@ def test_a_serve_helper_that_hangs_is_ended_in_the_middle_of_an_upstream_read(
     assert consumer.result() == ("a", "completed")
     at_rest(chiasm, pid)
     helper = kept(chiasm, pid)["nixl"]["serve"]["process"]
-    os.kill(helper, signal.SIGSTOP)
+    stop(helper)
     consumer.read(producer, "b", list(range(8, 40)))
     reads(consumer)
     producer.running.said("the NIXL serve helper hangs")
@@ -202,7 +203,7 @@ class Reading:
 
     def granted(self) -> None:
         """The ack of "b" is here, and no read has begun: the helper is stopped."""
-        os.kill(self.helper, signal.SIGSTOP)
+        stop(self.helper)
         self.producer.ask("ready", hash="b")
         self.sees("a read", lambda node: [it["reads"] for it in node["nixl"]["read"]] == [1])
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.chiasm import Chiasm, Done
+from tests.cli.stopping import stop
 from tests.interop.upstream.instances import IDENTITY, Producer, Start, content, status, stored
 from tests.interop.upstream.waits import seen
 
@@ -166,7 +167,7 @@ def test_hazard_b3_a_producer_that_dies_after_its_ack_costs_its_own_items_only(
     running.said("reading over nixl")
     node = seen(chiasm, running.pid, "the first", lambda it: has_arrived(it, 1))
     (helper,) = node["nixl"]["read"]
-    os.kill(helper["process"], signal.SIGSTOP)
+    stop(helper["process"])
     dead.ask("ready", hash="a")
     seen(
         chiasm,
