@@ -1,8 +1,8 @@
 //! A helper process as its node has it: one descriptor to wait on, commands in, events out.
 //!
 //! It must never block, but to start a process (about a millisecond) and, when dropped, to see one end
-//! that it has killed (2 to 20 ms), or that peers have something under way with (`DROP_LIMIT`). It decides nothing: when to start again, and whom to blame, is for
-//! the node to say.
+//! that it has killed (2 to 20 ms), or that peers have something under way with (`DROP_LIMIT`). It decides
+//! nothing: when to start again, and whom to blame, is for the node to say.
 
 use std::io;
 use std::mem::MaybeUninit;

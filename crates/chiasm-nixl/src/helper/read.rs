@@ -3,6 +3,7 @@
 //! It must never say of a read that it has settled when bytes may still land. Reads that are under way when
 //! the node is gone it lets end: nobody uses what they bring, but who is read from goes on.
 
+use std::convert::Infallible;
 use std::hint;
 use std::os::fd::OwnedFd;
 use std::thread;
@@ -56,10 +57,7 @@ pub(super) fn run(
     let backend = settings.backend.name();
     let (peers, reads, linger_until) = (Peers::default(), Vec::new(), Instant::now());
     let mut reader = Reader { agent, backend, local, peers, reads, linger_until };
-    let stop = match read(link, &mut reader, region) {
-        Ok(()) => return Ok(()),
-        Err(stop) => stop,
-    };
+    let Err(stop) = read(link, &mut reader, region);
     if matches!(stop, Stop::Closed) {
         reader.finish();
     }
@@ -67,7 +65,7 @@ pub(super) fn run(
 }
 
 /// Until the node is gone.
-fn read(link: &mut Link, reader: &mut Reader, region: &LentRegion) -> Result<(), Stop> {
+fn read(link: &mut Link, reader: &mut Reader, region: &LentRegion) -> Result<Infallible, Stop> {
     let mut last_work = Instant::now();
     loop {
         while !link.is_full() {

@@ -3,6 +3,7 @@
 //! It must never load a byte of a peer's, and never make progress while no grant over nixl is live. What
 //! was granted it serves on when its node is gone: nobody is left to change those blocks.
 
+use std::convert::Infallible;
 use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -62,10 +63,7 @@ pub(super) fn run(
     }))?;
 
     let mut live = false;
-    let stop = match serve(link, &mut agent, &mut live, region) {
-        Ok(()) => return Ok(()),
-        Err(stop) => stop,
-    };
+    let Err(stop) = serve(link, &mut agent, &mut live, region);
     if live && matches!(stop, Stop::Closed) {
         finish(&mut agent, read_only);
     }
@@ -78,7 +76,7 @@ fn serve(
     agent: &mut Agent,
     live: &mut bool,
     region: &LentRegion,
-) -> Result<(), Stop> {
+) -> Result<Infallible, Stop> {
     let mut lost = 0;
     let mut pinged = false;
     let mut last_news = Instant::now();
