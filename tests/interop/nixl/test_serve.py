@@ -27,12 +27,8 @@ def load(peer: Peer, serving: Helper) -> None:
     assert name == serving.ready["agent_name"] == "vision_dp0"
 
 
-@TRANSPORTS
-def test_a_peer_reads_a_whole_entry_and_says_so(
-    helper: Start, peer: Start, tls: str | None
-) -> None:
-    serving, reader = served(helper, tls), peer("reader", 32, tls=tls)
-    load(reader, serving)
+def reads_all(reader: Peer, serving: Helper) -> None:
+    """Reads every block, and compares."""
     done = reader.ask(
         "transfer",
         operation="READ",
@@ -43,6 +39,15 @@ def test_a_peer_reads_a_whole_entry_and_says_so(
     )
     assert done["state"] == "DONE", done
     assert reader.bytes(32 * BLOCK) == bytes(serving.blocks)
+
+
+@TRANSPORTS
+def test_a_peer_reads_a_whole_entry_and_says_so(
+    helper: Start, peer: Start, tls: str | None
+) -> None:
+    serving, reader = served(helper, tls), peer("reader", 32, tls=tls)
+    load(reader, serving)
+    reads_all(reader, serving)
     notification = serving.event("Notification")
     assert notification["agent_name"] == "reader"
     assert bytes(notification["text"]) == b"session:hash"
@@ -135,16 +140,7 @@ def test_what_was_granted_is_served_on_when_the_node_is_killed(
     load(reader, serving)
     serving.signal(signal.SIGKILL)
     serving.process.wait()
-    done = reader.ask(
-        "transfer",
-        operation="READ",
-        agent="vision_dp0",
-        local=[(0, 32 * BLOCK)],
-        remote=remote(serving, [(0, 32)]),
-        note="session:hash",
-    )
-    assert done["state"] == "DONE", done
-    assert reader.bytes(32 * BLOCK) == bytes(serving.blocks)
+    reads_all(reader, serving)
     serving.region.unlink()
     assert serving.has_ended()
 

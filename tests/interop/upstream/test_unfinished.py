@@ -12,6 +12,7 @@ import pytest
 from tests.cli.chiasm import Chiasm, Producer
 from tests.interop.upstream.instances import Consumer, Start, produce
 from tests.interop.upstream.killed import (
+    Helper,
     completes,
     granted,
     kill,
@@ -26,8 +27,16 @@ BLOCKS = list(range(8, 8 + ROWS))
 TLS = pytest.mark.parametrize("tls", [None, "tcp"], ids=["any", "tcp"])
 
 
-def acked(chiasm: Chiasm, producer: Producer, consumer: Consumer, met: bool) -> None:
-    """An upstream engine is in the middle of a step, and the ack of its "b" waits in its socket."""
+def acked(
+    chiasm: Chiasm, store: Path, upstream_consumer: Start, *flags: str, met: bool
+) -> tuple[Producer, Helper, Consumer]:
+    """An upstream engine is in the middle of a step, and the ack of its "b" waits in its socket.
+
+    It has read from the producer, whose helper is the second of the three, before if they have met.
+    """
+    producer = produce(chiasm, write(store, a=3, b=ROWS), *flags)
+    serving = serve_helper(chiasm, producer.running)
+    consumer: Consumer = upstream_consumer(64)
     if met:
         consumer.read(producer, "a", [0, 1, 2])
         assert consumer.result() == ("a", "completed")
@@ -35,6 +44,7 @@ def acked(chiasm: Chiasm, producer: Producer, consumer: Consumer, met: bool) -> 
     consumer.ask("pause", on=True)
     consumer.read(producer, "b", BLOCKS)
     granted(chiasm, producer)
+    return producer, serving, consumer
 
 
 @TLS
@@ -49,10 +59,7 @@ def test_hazard_b3_an_upstream_consumer_reads_what_a_producer_granted_that_is_ki
 ) -> None:
     if tls:
         monkeypatch.setenv("UCX_TLS", tls)
-    producer = produce(chiasm, write(store, a=3, b=ROWS))
-    serving = serve_helper(chiasm, producer.running)
-    consumer = upstream_consumer(64)
-    acked(chiasm, producer, consumer, met)
+    producer, serving, consumer = acked(chiasm, store, upstream_consumer, met=met)
     left = kill(producer.running)
     consumer.ask("pause", on=False)
     name, word = consumer.result()
@@ -69,10 +76,7 @@ def test_hazard_b3_an_upstream_consumer_reads_what_a_producer_granted_that_is_ki
 def test_a_helper_of_a_killed_producer_ends_also_if_nobody_reads_and_none_is_started(
     chiasm: Chiasm, store: Path, upstream_consumer: Start
 ) -> None:
-    producer = produce(chiasm, write(store, a=3, b=ROWS))
-    serving = serve_helper(chiasm, producer.running)
-    consumer = upstream_consumer(64)
-    acked(chiasm, producer, consumer, met=False)
+    producer, serving, _ = acked(chiasm, store, upstream_consumer, met=False)
     left = kill(producer.running)
     serving.has_ended()
     restarted(chiasm, store, producer, left)
@@ -89,10 +93,7 @@ def test_a_first_read_from_a_serve_helper_that_is_killed_costs_no_engine(
     """Upstream survives that it cannot get to know a producer."""
     if tls:
         monkeypatch.setenv("UCX_TLS", tls)
-    producer = produce(chiasm, write(store, a=3, b=ROWS))
-    serving = serve_helper(chiasm, producer.running)
-    consumer = upstream_consumer(64)
-    acked(chiasm, producer, consumer, met=False)
+    producer, serving, consumer = acked(chiasm, store, upstream_consumer, met=False)
     serving.kill()
     serving.has_ended()
     producer.running.said("serving over nixl", times=2)
@@ -113,10 +114,8 @@ def test_hazard_b3_what_a_serve_helper_that_is_killed_does_to_an_engine_that_kno
     """It is the end of theirs; ours serves on."""
     if tls:
         monkeypatch.setenv("UCX_TLS", tls)
-    producer = produce(chiasm, write(store, a=3, b=ROWS), "--lease=3")
-    serving = serve_helper(chiasm, producer.running)
-    consumer, other = upstream_consumer(64), upstream_consumer(64)
-    acked(chiasm, producer, consumer, met=True)
+    other = upstream_consumer(64)
+    producer, serving, consumer = acked(chiasm, store, upstream_consumer, "--lease=3", met=True)
     serving.kill()
     serving.has_ended()
     consumer.ask("pause", on=False)
